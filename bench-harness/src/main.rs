@@ -1,0 +1,2 @@
+//! Load generator and reports.
+fn main() {}

@@ -1,0 +1,7 @@
+//! Executors, cross-core messages, partitions, indexing and search.
+
+pub mod error;
+pub mod fields;
+pub mod ids;
+pub mod partition;
+pub mod settings;

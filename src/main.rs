@@ -1,0 +1,2 @@
+//! The Skerry server binary.
+fn main() {}
