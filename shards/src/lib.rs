@@ -5,3 +5,4 @@ pub mod fields;
 pub mod ids;
 pub mod partition;
 pub mod settings;
+pub mod timestamp;
