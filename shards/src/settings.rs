@@ -74,7 +74,7 @@ pub enum FilterableRule {
 }
 
 /// What may be done with a filterable field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct FilterableFeatures {
     /// The facet-search route.
@@ -216,12 +216,6 @@ impl Default for Settings {
             prefix_search: PrefixSearch::default(),
             chat: None,
         }
-    }
-}
-
-impl Default for FilterableFeatures {
-    fn default() -> Self {
-        Self { facet_search: false, filter: FilterFeatures::default() }
     }
 }
 
