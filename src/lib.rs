@@ -1,0 +1,3 @@
+//! The server: protocol in, protocol out.
+
+pub mod api;
