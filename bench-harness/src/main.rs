@@ -1,2 +1,143 @@
-//! Load generator and reports.
-fn main() {}
+//! Loads data sets and drives searches against any server that speaks the interface; given several servers it takes
+//! them in turn, round by round, so that a machine's drift meets all of them, and prints ratios of medians.
+
+// A load generator blocks by design: it runs beside the server, not inside it.
+#![allow(clippy::disallowed_methods)]
+
+mod http;
+mod load;
+mod mixed;
+mod queries;
+mod report;
+mod search;
+mod write;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// One figure is worth nothing without its host: every command prints the machine first.
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The servers measured, and where.
+#[derive(Args, Clone)]
+pub struct Servers {
+    /// Address of a server, such as `127.0.0.1:7700`; may be given several times, the first is compared with the others.
+    #[arg(long = "server", required = true)]
+    pub servers: Vec<String>,
+    /// The index used on each of them.
+    #[arg(long, default_value = "bench")]
+    pub index: String,
+    /// Key sent as bearer.
+    #[arg(long)]
+    pub key: Option<String>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Deletes the index, sets its settings, loads a file and waits until it can be searched.
+    Load {
+        #[command(flatten)]
+        servers: Servers,
+        /// NDJSON file.
+        #[arg(long)]
+        file: PathBuf,
+        /// JSON file of settings, sent before the documents.
+        #[arg(long)]
+        settings: Option<PathBuf>,
+        /// Bytes of each request, cut at lines.
+        #[arg(long, default_value_t = 20_000_000)]
+        batch_bytes: usize,
+        /// Data folder of each server, in their order, for the size on disk.
+        #[arg(long)]
+        data: Vec<PathBuf>,
+        /// Process of each server, in their order, for its memory.
+        #[arg(long)]
+        pid: Vec<u32>,
+    },
+    /// Times searches of several kinds, with a number of clients, closed or open loop.
+    Search {
+        #[command(flatten)]
+        servers: Servers,
+        /// The file that was loaded: queries are made of its words.
+        #[arg(long)]
+        file: PathBuf,
+        /// one, two, three, prefix, misspelt, filtered, faceted; all where none is given.
+        #[arg(long)]
+        kind: Vec<queries::Kind>,
+        /// Connections that search at once.
+        #[arg(long, default_value_t = 1)]
+        clients: usize,
+        /// Searches a second over all connections; without it each client sends its next search at once.
+        #[arg(long)]
+        rate: Option<f64>,
+        /// Seconds of one round.
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+        /// Rounds of each server and kind.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// The queries' seed.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Time from sending one document until a search finds it.
+    Write {
+        #[command(flatten)]
+        servers: Servers,
+        /// How many documents, one after another.
+        #[arg(long, default_value_t = 100)]
+        count: usize,
+    },
+    /// Latency of searches at a fixed rate: idle, then while another index is loaded.
+    Mixed {
+        #[command(flatten)]
+        servers: Servers,
+        /// The file that was loaded: queries are made of its words.
+        #[arg(long)]
+        file: PathBuf,
+        /// NDJSON file loaded into a second index, again and again, while searches run.
+        #[arg(long)]
+        load: PathBuf,
+        /// Searches a second.
+        #[arg(long, default_value_t = 200.0)]
+        rate: f64,
+        /// Connections that search.
+        #[arg(long, default_value_t = 4)]
+        clients: usize,
+        /// Seconds of each phase.
+        #[arg(long, default_value_t = 8.0)]
+        seconds: f64,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Load { servers, file, settings, batch_bytes, data, pid } => {
+            load::run(&servers, &file, settings.as_deref(), batch_bytes, &data, &pid)
+        }
+        Command::Search { servers, file, kind, clients, rate, seconds, rounds, seed } => {
+            search::run(&servers, &file, &kind, &search::Shape { clients, rate, seconds, rounds, seed })
+        }
+        Command::Write { servers, count } => write::run(&servers, count),
+        Command::Mixed { servers, file, load, rate, clients, seconds } => mixed::run(
+            &servers,
+            &file,
+            &load,
+            &search::Shape { clients, rate: Some(rate), seconds, rounds: 1, seed: 1 },
+        ),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
