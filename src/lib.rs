@@ -1,3 +1,5 @@
 //! The server: protocol in, protocol out.
 
 pub mod api;
+pub mod auth;
+pub mod http;
