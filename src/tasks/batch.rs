@@ -1,0 +1,262 @@
+//! Tasks that were processed together: the record of it, and how clients see it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use shards::timestamp::Timestamp;
+
+use super::task::{BatchUid, Content, Kind, Status, Task};
+use super::view;
+
+/// A finished batch, as it is kept. Later renames of indexes and deletions of tasks do not change it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Batch {
+    /// Its number.
+    pub uid: BatchUid,
+    /// The details of its tasks put together.
+    pub details: Map<String, Value>,
+    /// Its tasks in numbers.
+    pub stats: Stats,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it ended; `None` while it is being processed.
+    pub finished_at: Option<Timestamp>,
+    /// When the first and the last of its tasks were accepted.
+    pub enqueued: Option<[Timestamp; 2]>,
+    /// Why it holds no more tasks.
+    pub strategy: String,
+}
+
+/// How many tasks of which sort a batch holds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stats {
+    /// All of them.
+    pub total: u64,
+    /// By status.
+    pub status: BTreeMap<Status, u64>,
+    /// By type.
+    pub kinds: BTreeMap<Kind, u64>,
+    /// By name of the index, as it was then.
+    pub indexes: BTreeMap<String, u64>,
+}
+
+/// How far the batch in progress is, as `[step, finished, total]` from the outermost inwards.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// The step in work, the steps done before it, and all of them.
+    pub steps: Vec<(String, u64, u64)>,
+}
+
+impl Batch {
+    /// The record of these tasks.
+    pub fn of(uid: BatchUid, tasks: &[Task], started_at: Timestamp, finished_at: Option<Timestamp>, why: String) -> Self {
+        let mut stats = Stats::default();
+        for task in tasks {
+            stats.total += 1;
+            *stats.status.entry(task.status).or_default() += 1;
+            *stats.kinds.entry(task.kind()).or_default() += 1;
+            if let Some(index) = task.content.index() {
+                *stats.indexes.entry(index.into()).or_default() += 1;
+            }
+        }
+        let dates = || tasks.iter().map(|task| task.enqueued_at);
+        let mut details = merged_details(tasks);
+        if finished_at.is_some() {
+            let settings = settings_keys(tasks);
+            details.retain(|name, value| !value.is_null() || settings.contains(&name.as_str()));
+        }
+        Self {
+            uid,
+            details,
+            stats,
+            started_at,
+            finished_at,
+            enqueued: dates().min().zip(dates().max()).map(|(first, last)| [first, last]),
+            strategy: why,
+        }
+    }
+
+    /// The object that clients see; `progress` only while it is being processed.
+    pub fn object(&self, progress: Option<&Progress>) -> Value {
+        let named = |(name, count): (&str, &u64)| (name.to_string(), Value::from(*count));
+        let status: Map<_, _> = self.stats.status.iter().map(|(status, n)| named((status.name(), n))).collect();
+        let kinds: Map<_, _> = self.stats.kinds.iter().map(|(kind, n)| named((kind.name(), n))).collect();
+        let indexes: Map<_, _> = self.stats.indexes.iter().map(|(index, n)| named((index, n))).collect();
+        json!({
+            "uid": self.uid.0,
+            "progress": progress.map(Progress::object),
+            "details": self.details,
+            "stats": {
+                "totalNbTasks": self.stats.total,
+                "status": status,
+                "types": kinds,
+                "indexUids": indexes,
+            },
+            "duration": self.finished_at.map(|end| view::duration(end.since(self.started_at))),
+            "startedAt": self.started_at.to_string(),
+            "finishedAt": self.finished_at.map(|date| date.to_string()),
+            "batchStrategy": self.strategy,
+        })
+    }
+}
+
+impl Progress {
+    /// The object that clients see. The percentage counts a step by its share of the step around it.
+    fn object(&self) -> Value {
+        let mut percentage = 0.0;
+        let mut share = 100.0;
+        for (_, finished, total) in &self.steps {
+            let total = (*total).max(1) as f64;
+            percentage += share * (*finished as f64).min(total) / total;
+            share /= total;
+        }
+        let steps: Vec<Value> = self
+            .steps
+            .iter()
+            .map(|(step, finished, total)| json!({ "currentStep": step, "finished": finished, "total": total }))
+            .collect();
+        json!({ "steps": steps, "percentage": percentage })
+    }
+}
+
+/// The details of tasks put together: numbers added, lists joined, filters joined by `&`, the first of other values; of
+/// settings the last.
+fn merged_details(tasks: &[Task]) -> Map<String, Value> {
+    let mut merged = Map::new();
+    for task in tasks {
+        let later_wins = matches!(task.content, Content::Settings { .. });
+        for (name, value) in view::details(task).unwrap_or_default() {
+            match merged.get_mut(&name) {
+                None => {
+                    merged.insert(name, value);
+                }
+                Some(old) => merge(&name, old, value, later_wins),
+            }
+        }
+    }
+    merged
+}
+
+fn merge(name: &str, old: &mut Value, new: Value, later_wins: bool) {
+    if later_wins {
+        match (old, new) {
+            (Value::Object(old), Value::Object(new)) => old.extend(new),
+            (old, new) => *old = new,
+        }
+        return;
+    }
+    match (old, new) {
+        (old @ Value::Null, new) => *old = new,
+        (_, Value::Null) => {}
+        (Value::Array(old), Value::Array(new)) => old.extend(new),
+        (Value::String(old), Value::String(new)) if name == "originalFilter" => {
+            old.push('&');
+            old.push_str(&new);
+        }
+        (old, new) => {
+            if let (Some(a), Some(b)) = (old.as_u64(), new.as_u64()) {
+                *old = a.saturating_add(b).into();
+            }
+        }
+    }
+}
+
+/// The names of settings among the details: there a null says something.
+fn settings_keys(tasks: &[Task]) -> Vec<&str> {
+    let shown = tasks.iter().filter_map(|task| match &task.content {
+        Content::Settings { shown, .. } => Some(shown.keys().map(String::as_str)),
+        _ => None,
+    });
+    shown.flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::task::{NewTask, Outcome, TaskUid};
+
+    fn task(uid: u32, content: Content, status: Status, outcome: Outcome) -> Task {
+        let mut task = Task::accepted(TaskUid(uid), NewTask::from(content), Timestamp(i64::from(uid)));
+        (task.status, task.outcome) = (status, outcome);
+        task
+    }
+
+    fn deletion(uid: u32, ids: usize, status: Status, count: u64) -> Task {
+        let content = Content::DocumentDeletion { index: "a".into(), ids: vec![String::new(); ids] };
+        task(uid, content, status, Outcome::Documents(count))
+    }
+
+    fn settings(uid: u32, shown: Value) -> Task {
+        let Value::Object(shown) = shown else { unreachable!() };
+        let content = Content::Settings {
+            index: "a".into(),
+            change: Value::Null,
+            shown,
+            is_reset: false,
+            may_create_index: true,
+        };
+        task(uid, content, Status::Succeeded, Outcome::Nothing)
+    }
+
+    fn details(tasks: &[Task], finished: bool) -> Value {
+        let end = finished.then_some(Timestamp(9));
+        Batch::of(BatchUid(0), tasks, Timestamp(0), end, String::new()).details.into()
+    }
+
+    #[test]
+    fn numbers_add_up_and_filters_are_joined() {
+        let filter = |uid, text: &str, status| {
+            let content = Content::DocumentDeletionByFilter { index: "a".into(), filter: json!(text) };
+            task(uid, content, status, Outcome::Documents(1))
+        };
+        let tasks = [
+            filter(0, "v = 1", Status::Succeeded),
+            deletion(1, 2, Status::Succeeded, 1),
+            filter(2, "nope = 1", Status::Failed),
+        ];
+        let wanted = json!({"providedIds": 2, "deletedDocuments": 2, "originalFilter": "\"v = 1\"&\"nope = 1\""});
+        assert_eq!(details(&tasks, true), wanted);
+        assert_eq!(details(&tasks[1..2], true), json!({"providedIds": 2, "deletedDocuments": 1}));
+        assert_eq!(details(&tasks[1..2], false)["originalFilter"], Value::Null);
+    }
+
+    #[test]
+    fn later_settings_win_and_keep_their_nulls() {
+        let tasks = [
+            settings(0, json!({"sortableAttributes": ["v"], "typoTolerance": {"enabled": true}})),
+            settings(1, json!({"sortableAttributes": null, "typoTolerance": {"disableOnWords": []}})),
+        ];
+        let wanted = json!({"sortableAttributes": null, "typoTolerance": {"enabled": true, "disableOnWords": []}});
+        assert_eq!(details(&tasks, true), wanted);
+    }
+
+    #[test]
+    fn stats_count_by_status_type_and_index() {
+        let tasks = [
+            deletion(3, 1, Status::Succeeded, 1),
+            deletion(4, 1, Status::Failed, 0),
+            task(5, Content::DumpCreation, Status::Succeeded, Outcome::Nothing),
+        ];
+        let batch = Batch::of(BatchUid(1), &tasks, Timestamp(10), Some(Timestamp(1_000_010)), "why".into());
+        let wanted = json!({
+            "totalNbTasks": 3, "status": {"succeeded": 2, "failed": 1},
+            "types": {"documentDeletion": 2, "dumpCreation": 1}, "indexUids": {"a": 2},
+        });
+        let object = batch.object(None);
+        assert_eq!(object["stats"], wanted);
+        assert_eq!((&object["duration"], &object["progress"]), (&json!("PT0.001S"), &Value::Null));
+        assert_eq!(batch.enqueued, Some([Timestamp(3), Timestamp(5)]));
+        let bytes = serde_json::to_vec(&batch).unwrap();
+        assert_eq!(serde_json::from_slice::<Batch>(&bytes).unwrap(), batch);
+    }
+
+    #[test]
+    fn inner_steps_are_shares_of_outer_ones() {
+        let progress = Progress { steps: vec![("outer".into(), 1, 4), ("inner".into(), 5, 10)] };
+        assert_eq!(progress.object()["percentage"], json!(37.5));
+        assert_eq!(Progress::default().object(), json!({"steps": [], "percentage": 0.0}));
+    }
+}
