@@ -3,3 +3,4 @@
 pub mod api;
 pub mod auth;
 pub mod http;
+pub mod tasks;

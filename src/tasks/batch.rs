@@ -52,7 +52,13 @@ pub struct Progress {
 
 impl Batch {
     /// The record of these tasks.
-    pub fn of(uid: BatchUid, tasks: &[Task], started_at: Timestamp, finished_at: Option<Timestamp>, why: String) -> Self {
+    pub fn of(
+        uid: BatchUid,
+        tasks: &[Task],
+        started_at: Timestamp,
+        finished_at: Option<Timestamp>,
+        why: String,
+    ) -> Self {
         let mut stats = Stats::default();
         for task in tasks {
             stats.total += 1;

@@ -221,13 +221,15 @@ impl Collector {
                 return (!self.keys_agree(key, primary_key.as_deref())).then_some(Stop::OtherPrimaryKey(uid));
             }
             (State::Additions(BatchKey::Contradicts), _) => false,
-            (State::Additions(_), Content::DocumentDeletion { .. } | Content::DocumentClear { .. }) => true,
+            (State::Additions(_), content) => {
+                matches!(content, Content::DocumentDeletion { .. } | Content::DocumentClear { .. })
+            }
             (State::Deletions { by_filter }, Content::DocumentAddition { primary_key, .. }) => {
                 if *by_filter {
                     false
                 } else {
-                    let agrees = self.keys_agree(&BatchKey::OfIndex, primary_key.as_deref())
-                        || self.facts_key().is_none();
+                    let agrees =
+                        self.keys_agree(&BatchKey::OfIndex, primary_key.as_deref()) || self.facts_key().is_none();
                     return (!agrees).then_some(Stop::OtherPrimaryKey(uid));
                 }
             }

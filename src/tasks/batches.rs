@@ -142,8 +142,7 @@ mod tests {
             tasks.push(task);
         }
         for (uid, of) in [(0, 0..2), (1, 2..3), (2, 3..5)] {
-            let record =
-                Batch::of(BatchUid(uid), &tasks[of], Timestamp(100), Some(Timestamp(200)), String::new());
+            let record = Batch::of(BatchUid(uid), &tasks[of], Timestamp(100), Some(Timestamp(200)), String::new());
             batches.insert(&record);
         }
         (batches, queue)

@@ -163,7 +163,8 @@ impl Queue {
             found &= uids;
         }
         if let Some(batches) = &filter.batches {
-            found &= batches.iter().map(|batch| self.in_batch(BatchUid(batch))).fold(RoaringBitmap::new(), |a, b| a | b);
+            found &=
+                batches.iter().map(|batch| self.in_batch(BatchUid(batch))).fold(RoaringBitmap::new(), |a, b| a | b);
         }
         if let Some(statuses) = &filter.statuses {
             found &= union(statuses.iter().filter_map(|status| self.by_status.get(status)));

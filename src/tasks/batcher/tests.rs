@@ -55,7 +55,10 @@ fn content(letters: &str) -> Content {
 }
 
 fn tasks(letters: &str) -> Vec<Task> {
-    (0..).zip(letters.split(' ')).map(|(uid, kind)| Task::accepted(TaskUid(uid), content(kind).into(), Timestamp(0))).collect()
+    (0..)
+        .zip(letters.split(' '))
+        .map(|(uid, kind)| Task::accepted(TaskUid(uid), content(kind).into(), Timestamp(0)))
+        .collect()
 }
 
 fn collect_with(facts: IndexFacts, limits: Limits, letters: &str) -> (usize, Work, Stop) {

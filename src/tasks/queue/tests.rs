@@ -13,9 +13,7 @@ fn content(kind: u8, index: usize) -> Content {
     match kind % 5 {
         0 => Content::DocumentClear { index: name },
         1 => Content::IndexDeletion { index: name },
-        2 => Content::IndexSwap {
-            swaps: vec![Swap { indexes: [name, NAMES[(index + 1) % 3].into()], rename: false }],
-        },
+        2 => Content::IndexSwap { swaps: vec![Swap { indexes: [name, NAMES[(index + 1) % 3].into()], rename: false }] },
         3 => Content::DumpCreation,
         _ => Content::IndexUpdate {
             index: name,
