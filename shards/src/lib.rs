@@ -4,5 +4,6 @@ pub mod error;
 pub mod fields;
 pub mod ids;
 pub mod partition;
+pub mod search;
 pub mod settings;
 pub mod timestamp;

@@ -1,0 +1,27 @@
+//! What a search answers.
+
+/// The result of one search; the server adds the query, the paging fields and the time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SearchAnswer {
+    /// A JSON array: the hits of the page, ready to be spliced into the answer.
+    pub hits: Vec<u8>,
+    /// How many hits the array holds.
+    pub hit_count: usize,
+    /// `estimatedTotalHits` or `totalHits`: at most the index's `maxTotalHits`.
+    pub total: u64,
+    /// The offset to echo: the one asked, cut to `maxTotalHits`.
+    pub offset: u64,
+    /// There when facets were asked for.
+    pub facets: Option<FacetAnswer>,
+    /// Whether the search stopped at its time budget.
+    pub degraded: bool,
+}
+
+/// Counts over all documents that the search found, as JSON objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FacetAnswer {
+    /// `facetDistribution`
+    pub distribution: Vec<u8>,
+    /// `facetStats`
+    pub stats: Vec<u8>,
+}
