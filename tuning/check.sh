@@ -1,0 +1,26 @@
+#!/bin/sh
+# Prints what this host has of what Skerry gains from; changes nothing. Exit code 1 where the server would not start.
+bad=0
+say() { printf '%-9s %s\n' "$1" "$2"; }
+kernel=$(uname -r)
+major=${kernel%%.*}; rest=${kernel#*.}; minor=${rest%%.*}; minor=${minor%%[!0-9]*}
+if [ "$major" -gt 5 ] || { [ "$major" -eq 5 ] && [ "$minor" -ge 8 ]; }; then say ok "kernel $kernel"
+else say missing "kernel $kernel: io_uring as needed came with 5.8"; bad=1; fi
+disabled=$(cat /proc/sys/kernel/io_uring_disabled 2>/dev/null || echo 0)
+case $disabled in 0) say ok "io_uring allowed";; *) say missing "kernel.io_uring_disabled is $disabled: sysctl kernel.io_uring_disabled=0"; bad=1;; esac
+lock=$(ulimit -l)
+if [ "$lock" = unlimited ] || [ "$lock" -ge 65536 ]; then say ok "memory that may be locked: $lock KiB"
+else say low "memory that may be locked: $lock KiB (LimitMEMLOCK=infinity, or ulimit -l unlimited)"; fi
+files=$(ulimit -Hn)
+if [ "$files" = unlimited ] || [ "$files" -ge 65536 ]; then say ok "open files: $files"
+else say low "open files: $files (LimitNOFILE=1048576)"; fi
+backlog=$(cat /proc/sys/net/core/somaxconn)
+if [ "$backlog" -ge 4096 ]; then say ok "backlog: $backlog"; else say low "backlog: $backlog (net.core.somaxconn=4096)"; fi
+for governor in /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor; do
+  [ -r "$governor" ] && { g=$(cat "$governor"); [ "$g" = performance ] && say ok "governor $g" || say low "governor $g (cpupower frequency-set -g performance)"; }
+done
+for poll in /sys/block/nvme*/queue/io_poll; do
+  [ -r "$poll" ] && say info "$poll is $(cat "$poll") (nvme.poll_queues on the kernel's command line)"
+done
+say info "isolated cores: $(cat /sys/devices/system/cpu/isolated 2>/dev/null || echo none)"
+exit $bad
