@@ -12,6 +12,8 @@ mod client;
 mod compare;
 mod mocks;
 mod scenario;
+// Other tests use more of it.
+#[allow(dead_code)]
 mod server;
 
 use std::path::{Path, PathBuf};

@@ -106,6 +106,12 @@ impl Server {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
+    /// The process that runs, if one does.
+    pub fn process(&mut self) -> Option<u32> {
+        let running = self.is_running();
+        self.child.as_ref().filter(|_| running).map(Child::id)
+    }
+
     /// SIGKILL, or SIGTERM and up to ten seconds for an orderly end.
     pub fn stop(&mut self, kill: bool) {
         let Some(mut child) = self.child.take() else { return };
