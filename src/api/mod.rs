@@ -4,3 +4,4 @@
 mod codes;
 pub mod decode;
 pub mod error;
+pub mod settings;

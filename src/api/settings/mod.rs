@@ -1,0 +1,276 @@
+//! The settings of an index as clients send and read them: one table, a row for each setting.
+//!
+//! A change goes through three steps. [`SettingsPatch::decode`] and its siblings check what the body alone can show and
+//! bring it into a canonical form, the one that task details show; [`SettingsPatch::check_meaning`] looks at experimental
+//! features and at what values mean together; [`SettingsPatch::apply`], run in the task, merges it into the index's
+//! settings and refuses what only the merged settings can show.
+
+mod apply;
+mod check;
+mod embedders;
+mod locales;
+mod mask;
+mod patch;
+mod show;
+mod templates;
+mod words;
+
+use serde_json::Value;
+use shards::error::UserError;
+use shards::settings::Settings;
+
+pub use patch::{GatedFeatures, SettingsPatch};
+pub use show::{show_all, show_one};
+
+use crate::api::decode::Node;
+use crate::api::error::{ApiError, ErrorCode};
+
+/// The document template of embedders and chats that are given none.
+pub const DEFAULT_TEMPLATE: &str = "{% for field in fields %}{% if field.is_searchable and field.value != nil %}\
+     {{ field.name }}: {{ field.value }}\n{% endif %}{% endfor %}";
+
+/// The size in bytes that goes with a document template.
+pub const DEFAULT_TEMPLATE_BYTES: u64 = 400;
+
+/// The verb with which a setting's own route changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// The value is replaced.
+    Put,
+    /// The object is merged.
+    Patch,
+}
+
+/// One setting: how it is named, checked, stored and shown.
+pub struct Setting {
+    /// Its key in the whole.
+    pub key: &'static str,
+    /// The last segment of its own route.
+    pub route: &'static str,
+    /// The verb of that route.
+    pub verb: Verb,
+    /// The code of a value that will not do.
+    pub code: ErrorCode,
+    /// Brings a value that is not null into canonical form.
+    check: fn(&Node<'_>, ErrorCode) -> Result<Value, ApiError>,
+    /// Puts a canonical value, or null for the default, into the settings.
+    apply: fn(&mut Settings, &Value) -> Result<(), UserError>,
+    /// The stored value as clients read it.
+    show: fn(&Settings) -> Value,
+}
+
+impl Setting {
+    /// The setting with this route segment, such as `stop-words`.
+    pub fn of_route(segment: &str) -> Option<&'static Setting> {
+        SETTINGS.iter().find(|setting| setting.route == segment)
+    }
+
+    fn of_key(key: &str) -> Option<&'static Setting> {
+        SETTINGS.iter().find(|setting| setting.key == key)
+    }
+}
+
+/// Every setting, in the order in which `GET /settings` lists them.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        key: "displayedAttributes",
+        route: "displayed-attributes",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsDisplayedAttributes,
+        check: check::strings,
+        apply: apply::displayed_attributes,
+        show: |settings| settings.displayed_attributes.clone().into(),
+    },
+    Setting {
+        key: "searchableAttributes",
+        route: "searchable-attributes",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsSearchableAttributes,
+        check: check::strings,
+        apply: apply::searchable_attributes,
+        show: |settings| settings.searchable_attributes.clone().into(),
+    },
+    Setting {
+        key: "filterableAttributes",
+        route: "filterable-attributes",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsFilterableAttributes,
+        check: check::filterable_attributes,
+        apply: |settings, value| apply::whole(&mut settings.filterable_attributes, value),
+        show: |settings| show::json(&settings.filterable_attributes),
+    },
+    Setting {
+        key: "sortableAttributes",
+        route: "sortable-attributes",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsSortableAttributes,
+        check: check::string_set,
+        apply: |settings, value| apply::whole(&mut settings.sortable_attributes, value),
+        show: |settings| show::json(&settings.sortable_attributes),
+    },
+    Setting {
+        key: "foreignKeys",
+        route: "foreign-keys",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsForeignKeys,
+        check: check::foreign_keys,
+        apply: |settings, value| apply::whole(&mut settings.foreign_keys, value),
+        show: |settings| show::json(&settings.foreign_keys),
+    },
+    Setting {
+        key: "rankingRules",
+        route: "ranking-rules",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsRankingRules,
+        check: check::ranking_rules,
+        apply: apply::ranking_rules,
+        show: |settings| settings.ranking_rules.clone().into(),
+    },
+    Setting {
+        key: "stopWords",
+        route: "stop-words",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsStopWords,
+        check: check::string_set,
+        apply: apply::stop_words,
+        show: |settings| show::json(&settings.stop_words),
+    },
+    Setting {
+        key: "nonSeparatorTokens",
+        route: "non-separator-tokens",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsNonSeparatorTokens,
+        check: check::string_set,
+        apply: |settings, value| apply::whole(&mut settings.non_separator_tokens, value),
+        show: |settings| show::json(&settings.non_separator_tokens),
+    },
+    Setting {
+        key: "separatorTokens",
+        route: "separator-tokens",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsSeparatorTokens,
+        check: check::string_set,
+        apply: |settings, value| apply::whole(&mut settings.separator_tokens, value),
+        show: |settings| show::json(&settings.separator_tokens),
+    },
+    Setting {
+        key: "dictionary",
+        route: "dictionary",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsDictionary,
+        check: check::string_set,
+        apply: |settings, value| apply::whole(&mut settings.dictionary, value),
+        show: |settings| show::json(&settings.dictionary),
+    },
+    Setting {
+        key: "synonyms",
+        route: "synonyms",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsSynonyms,
+        check: check::synonyms,
+        apply: apply::synonyms,
+        show: |settings| show::json(&settings.synonyms),
+    },
+    Setting {
+        key: "distinctAttribute",
+        route: "distinct-attribute",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsDistinctAttribute,
+        check: check::string,
+        apply: |settings, value| apply::whole(&mut settings.distinct_attribute, value),
+        show: |settings| settings.distinct_attribute.clone().into(),
+    },
+    Setting {
+        key: "proximityPrecision",
+        route: "proximity-precision",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsProximityPrecision,
+        check: |node, code| check::one_of(node, &["byWord", "byAttribute"], code),
+        apply: |settings, value| apply::whole(&mut settings.proximity_precision, value),
+        show: |settings| show::json(&settings.proximity_precision),
+    },
+    Setting {
+        key: "typoTolerance",
+        route: "typo-tolerance",
+        verb: Verb::Patch,
+        code: ErrorCode::InvalidSettingsTypoTolerance,
+        check: check::typo_tolerance,
+        apply: apply::typo_tolerance,
+        show: |settings| show::json(&settings.typo_tolerance),
+    },
+    Setting {
+        key: "faceting",
+        route: "faceting",
+        verb: Verb::Patch,
+        code: ErrorCode::InvalidSettingsFaceting,
+        check: check::faceting,
+        apply: apply::faceting,
+        show: |settings| show::json(&settings.faceting),
+    },
+    Setting {
+        key: "pagination",
+        route: "pagination",
+        verb: Verb::Patch,
+        code: ErrorCode::InvalidSettingsPagination,
+        check: check::pagination,
+        apply: |settings, value| apply::merged(&mut settings.pagination, value),
+        show: |settings| show::json(&settings.pagination),
+    },
+    Setting {
+        key: "embedders",
+        route: "embedders",
+        verb: Verb::Patch,
+        code: ErrorCode::InvalidSettingsEmbedders,
+        check: embedders::check,
+        apply: embedders::apply,
+        show: show::embedders,
+    },
+    Setting {
+        key: "searchCutoffMs",
+        route: "search-cutoff-ms",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsSearchCutoffMs,
+        check: |node, code| node.u64(code).map(Value::from),
+        apply: |settings, value| apply::whole(&mut settings.search_cutoff_ms, value),
+        show: |settings| settings.search_cutoff_ms.into(),
+    },
+    Setting {
+        key: "localizedAttributes",
+        route: "localized-attributes",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsLocalizedAttributes,
+        check: check::localized_attributes,
+        apply: apply::localized_attributes,
+        show: |settings| show::json(&settings.localized_attributes),
+    },
+    Setting {
+        key: "facetSearch",
+        route: "facet-search",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsFacetSearch,
+        check: |node, code| node.boolean(code).map(Value::from),
+        apply: |settings, value| {
+            settings.facet_search = value.as_bool().unwrap_or(true);
+            Ok(())
+        },
+        show: |settings| settings.facet_search.into(),
+    },
+    Setting {
+        key: "prefixSearch",
+        route: "prefix-search",
+        verb: Verb::Put,
+        code: ErrorCode::InvalidSettingsPrefixSearch,
+        check: |node, code| check::one_of(node, &["indexingTime", "disabled"], code),
+        apply: |settings, value| apply::whole(&mut settings.prefix_search, value),
+        show: |settings| show::json(&settings.prefix_search),
+    },
+    Setting {
+        key: "chat",
+        route: "chat",
+        verb: Verb::Patch,
+        code: ErrorCode::InvalidSettingsIndexChat,
+        check: check::chat,
+        apply: apply::chat,
+        show: show::chat,
+    },
+];
