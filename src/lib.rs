@@ -2,5 +2,6 @@
 
 pub mod api;
 pub mod auth;
+pub mod functions;
 pub mod http;
 pub mod tasks;
