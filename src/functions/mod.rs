@@ -121,7 +121,7 @@ impl EditFunction {
         if left.is_null() || left.is_undefined() {
             return Ok(None);
         }
-        outcome::to_json(ctx, &left, 0).map(Some)
+        outcome::to_json(&left, 0).map(Some)
     }
 }
 

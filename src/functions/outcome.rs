@@ -1,6 +1,6 @@
 //! From what a function left in `doc` to what becomes of the document.
 
-use rquickjs::{Ctx, Type};
+use rquickjs::Type;
 use serde_json::{Map, Value};
 use shards::error::UserError;
 
@@ -18,7 +18,7 @@ pub enum Edit {
 }
 
 /// A JavaScript value as JSON. Members that are undefined are left out, as JSON's own writer does.
-pub(super) fn to_json<'js>(ctx: &Ctx<'js>, value: &rquickjs::Value<'js>, depth: usize) -> Result<Value, UserError> {
+pub(super) fn to_json<'js>(value: &rquickjs::Value<'js>, depth: usize) -> Result<Value, UserError> {
     if depth > DEPTH_MAX {
         return Err(failed(format!("the document is nested deeper than {DEPTH_MAX} levels, or holds itself")));
     }
@@ -35,7 +35,7 @@ pub(super) fn to_json<'js>(ctx: &Ctx<'js>, value: &rquickjs::Value<'js>, depth: 
         Type::Array => {
             let items = value.as_array().ok_or_else(|| failed("an array could not be read"))?;
             bounded(items.len())?;
-            (0..items.len()).map(|at| to_json(ctx, &items.get(at).map_err(broken)?, depth + 1)).collect()
+            (0..items.len()).map(|at| to_json(&items.get(at).map_err(broken)?, depth + 1)).collect()
         }
         Type::Object => {
             let object = value.as_object().ok_or_else(|| failed("an object could not be read"))?;
@@ -44,7 +44,7 @@ pub(super) fn to_json<'js>(ctx: &Ctx<'js>, value: &rquickjs::Value<'js>, depth: 
             for entry in object.props::<String, rquickjs::Value<'js>>() {
                 let (name, member) = entry.map_err(broken)?;
                 if !member.is_undefined() {
-                    fields.insert(name, to_json(ctx, &member, depth + 1)?);
+                    fields.insert(name, to_json(&member, depth + 1)?);
                 }
             }
             Ok(Value::Object(fields))
