@@ -4,4 +4,5 @@
 mod codes;
 pub mod decode;
 pub mod error;
+pub mod router;
 pub mod settings;

@@ -1,0 +1,360 @@
+//! From a request to its handler: path and verb, then the key, and only then body and query.
+//!
+//! Routes are matched segment by segment; a literal segment wins over a parameter whatever the order of the table. A path
+//! that no route has is 404, a verb that a path does not have is 405, both without a body and before any look at the key.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::{FutureExt, LocalBoxFuture};
+use serde_json::Value;
+use smallvec::SmallVec;
+use time::OffsetDateTime;
+
+use super::decode::{self, Params, percent_decode};
+use super::error::{ApiError, ErrorCode, RETRY_AFTER_SECONDS};
+use crate::auth::{Action, AuthError, Grant, KeySet, authorize};
+use crate::http::{BodyError, Head, Headers, Method, Request, Response, Service};
+
+/// What the router itself needs of the server.
+pub trait Host: 'static {
+    /// The keys as this core last heard of them.
+    fn keys(&self) -> Arc<KeySet>;
+    /// The present.
+    fn now(&self) -> OffsetDateTime;
+    /// The largest body in bytes, after decompression.
+    fn payload_bytes_max(&self) -> u64;
+}
+
+/// What a handler gives back.
+pub type Answer = Result<Response, ApiError>;
+
+/// What answers a route.
+pub type Handler<A> = fn(Call<A>) -> LocalBoxFuture<'static, Answer>;
+
+/// One verb of one path.
+pub struct Route<A> {
+    /// The verb.
+    pub method: Method,
+    /// Such as `/indexes/{uid}/documents`. A pattern that begins with `/indexes/{uid}` names an index, which a key must open.
+    pub pattern: &'static str,
+    /// The right that a key needs; `None` for routes that ask for no key.
+    pub action: Option<Action>,
+    /// What answers.
+    pub handler: Handler<A>,
+}
+
+/// A request that was let in, as its handler sees it.
+pub struct Call<A> {
+    /// The server.
+    pub app: Rc<A>,
+    /// What the caller may see and do.
+    pub grant: Grant,
+    /// The request.
+    pub request: Request,
+    path: PathParams,
+}
+
+type PathParams = SmallVec<[String; 2]>;
+
+impl<A> Call<A> {
+    /// The decoded segment at a pattern's parameter, counted from 0. A handler knows its pattern, so one beyond it is empty.
+    pub fn param(&self, at: usize) -> &str {
+        self.path.get(at).map_or("", String::as_str)
+    }
+
+    /// The first parameter, checked as the name of an index.
+    ///
+    /// # Errors
+    /// `invalid_index_uid`.
+    pub fn index_uid(&self) -> Result<&str, ApiError> {
+        decode::check_index_uid(self.param(0))?;
+        Ok(self.param(0))
+    }
+
+    /// The parameters of the query string.
+    pub fn query(&self) -> Params {
+        Params::parse(&self.request.query)
+    }
+
+    /// The value of the `Content-Type` header; text that is no UTF-8 names no type.
+    pub fn content_type(&self) -> Option<&str> {
+        let header = self.request.headers.get("content-type")?;
+        Some(std::str::from_utf8(header).unwrap_or("?"))
+    }
+
+    /// The body's bytes.
+    ///
+    /// # Errors
+    /// `payload_too_large`, `bad_request` for a compressed body that cannot be read.
+    pub fn bytes(&self) -> Result<&[u8], ApiError> {
+        self.request.body.as_deref().map_err(|error| body_error(*error))
+    }
+
+    /// The body of a JSON route.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`] and [`decode::json_body`]. A body whose length announced that it is too large is `internal` here:
+    /// clients of the interface know it so.
+    pub fn json(&self) -> Result<Value, ApiError> {
+        if let Err(BodyError::TooLarge { announced: true, compressed: false, limit }) = self.request.body {
+            let message = format!("The payload is larger than the limit of {limit} bytes.");
+            return Err(ApiError::new(ErrorCode::Internal, message));
+        }
+        decode::json_body(self.content_type(), self.bytes()?)
+    }
+}
+
+fn body_error(error: BodyError) -> ApiError {
+    match error {
+        BodyError::TooLarge { limit, .. } => {
+            let message = format!("The payload is larger than the limit of {limit} bytes.");
+            ApiError::new(ErrorCode::PayloadTooLarge, message)
+        }
+        BodyError::Undecodable { encoding } => {
+            ApiError::bad_request(format!("The body could not be decoded as `{encoding}`."))
+        }
+    }
+}
+
+impl From<AuthError> for ApiError {
+    fn from(error: AuthError) -> Self {
+        shards::error::UserError::from(error).into()
+    }
+}
+
+/// The answer that an error becomes.
+pub fn error_response(error: &ApiError) -> Response {
+    let response = Response::json(error.code.status(), error.body());
+    if error.code.status() == 503 {
+        return response.header("Retry-After", RETRY_AFTER_SECONDS.to_string());
+    }
+    response
+}
+
+/// All routes of the server, on one core.
+pub struct Router<A> {
+    app: Rc<A>,
+    paths: Vec<PathRoutes<A>>,
+}
+
+struct PathRoutes<A> {
+    segments: Vec<Segment>,
+    names_index: bool,
+    verbs: Vec<(Method, Option<Action>, Handler<A>)>,
+}
+
+/// Literals order before parameters, so that sorted paths try them first.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Segment {
+    Literal(&'static str),
+    Param,
+}
+
+impl<A: Host> Router<A> {
+    /// A router of these routes.
+    pub fn new(app: Rc<A>, routes: Vec<Route<A>>) -> Self {
+        let mut paths: BTreeMap<Vec<Segment>, PathRoutes<A>> = BTreeMap::new();
+        for route in routes {
+            let segments: Vec<Segment> = split(route.pattern).map(Segment::of).collect();
+            let names_index = route.pattern.starts_with("/indexes/{uid}");
+            let path = paths.entry(segments.clone()).or_insert(PathRoutes { segments, names_index, verbs: Vec::new() });
+            path.verbs.push((route.method, route.action, route.handler));
+        }
+        Self { app, paths: paths.into_values().collect() }
+    }
+
+    /// The route of a request, or the answer 404 or 405.
+    fn find(&self, method: Method, path: &str) -> Result<(Found<'_, A>, PathParams), Response> {
+        let matched = self.paths.iter().find_map(|routes| routes.matches(path).map(|params| (routes, params)));
+        let (routes, params) = matched.ok_or_else(|| Response::empty(404))?;
+        match routes.verbs.iter().find(|(verb, ..)| *verb == method) {
+            Some((_, action, handler)) => Ok((Found { routes, action: *action, handler: *handler }, params)),
+            None => {
+                let verbs: Vec<&str> = routes.verbs.iter().map(|(verb, ..)| verb.as_str()).collect();
+                Err(Response::empty(405).header("Allow", verbs.join(", ")))
+            }
+        }
+    }
+
+    fn authorize(&self, found: &Found<'_, A>, params: &PathParams, headers: &Headers) -> Result<Grant, ApiError> {
+        let Some(action) = found.action else { return Ok(Grant::everything()) };
+        let index = found.routes.names_index.then(|| params.first().map(String::as_str)).flatten();
+        let header = headers.get("authorization");
+        Ok(authorize(header, action, index, &self.app.keys(), self.app.now())?)
+    }
+
+    fn dispatch(&self, request: Request) -> Result<LocalBoxFuture<'static, Answer>, Response> {
+        let (found, path) = self.find(request.method, &request.path)?;
+        let grant = self.authorize(&found, &path, &request.headers).map_err(|error| error_response(&error))?;
+        Ok((found.handler)(Call { app: self.app.clone(), grant, request, path }))
+    }
+}
+
+struct Found<'r, A> {
+    routes: &'r PathRoutes<A>,
+    action: Option<Action>,
+    handler: Handler<A>,
+}
+
+impl<A> PathRoutes<A> {
+    /// The parameters of a path that has this form.
+    fn matches(&self, path: &str) -> Option<PathParams> {
+        let mut params = PathParams::new();
+        let mut segments = self.segments.iter();
+        for text in split(path) {
+            let decoded = if text.contains('%') { percent_decode(text, false) } else { text.to_string() };
+            match segments.next()? {
+                Segment::Literal(literal) if *literal == decoded => {}
+                Segment::Literal(_) => return None,
+                Segment::Param => params.push(decoded),
+            }
+        }
+        segments.next().is_none().then_some(params)
+    }
+}
+
+impl Segment {
+    fn of(text: &'static str) -> Self {
+        if text.starts_with('{') { Self::Param } else { Self::Literal(text) }
+    }
+}
+
+fn split(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|segment| !segment.is_empty())
+}
+
+impl<A: Host> Service for Router<A> {
+    /// A request with a body is checked before its body is read, so that nobody without a key makes the server take bytes.
+    fn admit(&self, head: &Head) -> Result<u64, Response> {
+        let has_body = head.headers.contains("content-length") || head.headers.contains("transfer-encoding");
+        if has_body {
+            let (found, params) = self.find(head.method, &head.path)?;
+            self.authorize(&found, &params, &head.headers).map_err(|error| error_response(&error))?;
+        }
+        Ok(self.app.payload_bytes_max())
+    }
+
+    fn call(&self, request: Request) -> LocalBoxFuture<'static, Response> {
+        match self.dispatch(request) {
+            Ok(answer) => async move { answer.await.unwrap_or_else(|error| error_response(&error)) }.boxed_local(),
+            Err(response) => async move { response }.boxed_local(),
+        }
+    }
+}
+
+/// Writes a table of routes: verb, pattern, the right asked for (`-` for none), and the handler, an `async fn(Call<A>)`.
+#[macro_export]
+macro_rules! routes {
+    (@action -) => { None };
+    (@action $action:ident) => { Some($crate::auth::Action::$action) };
+    ($($method:ident $pattern:literal $action:tt => $handler:expr;)*) => {
+        vec![$($crate::api::router::Route {
+            method: $crate::http::Method::$method,
+            pattern: $pattern,
+            action: $crate::routes!(@action $action),
+            handler: |call| Box::pin($handler(call)),
+        },)*]
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Server(Arc<KeySet>);
+
+    impl Host for Server {
+        fn keys(&self) -> Arc<KeySet> {
+            self.0.clone()
+        }
+
+        fn now(&self) -> OffsetDateTime {
+            OffsetDateTime::UNIX_EPOCH
+        }
+
+        fn payload_bytes_max(&self) -> u64 {
+            100
+        }
+    }
+
+    async fn echo(call: Call<Server>) -> Answer {
+        Ok(Response::json(200, call.path.join("|").into_bytes()))
+    }
+
+    async fn fixed(_: Call<Server>) -> Answer {
+        Ok(Response::json(200, b"fixed".to_vec()))
+    }
+
+    async fn body(call: Call<Server>) -> Answer {
+        call.json().map(|_| Response::empty(200))
+    }
+
+    fn router(master_key: Option<&str>) -> Router<Server> {
+        let routes = routes! {
+            Get "/" - => fixed;
+            Get "/health" - => fixed;
+            Get "/indexes/{uid}/documents/{id}" DocumentsGet => echo;
+            Delete "/indexes/{uid}/documents/{id}" DocumentsDelete => echo;
+            Post "/indexes/{uid}/documents/fetch" DocumentsGet => body;
+        };
+        Router::new(Rc::new(Server(Arc::new(KeySet::new(master_key, [])))), routes)
+    }
+
+    fn answer(router: &Router<Server>, method: Method, path: &str) -> (u16, String) {
+        let response = futures_lite::future::block_on(router.call(Request::new(method, path)));
+        (response.status, String::from_utf8_lossy(response.body.bytes().unwrap()).into_owned())
+    }
+
+    #[test]
+    fn paths_lead_to_handlers() {
+        let router = router(None);
+        let get = |path| answer(&router, Method::Get, path);
+        assert_eq!(get("/"), (200, "fixed".into()));
+        assert_eq!(get("/health"), (200, "fixed".into()));
+        assert_eq!(get("/indexes/a%2Fb/documents/x%20y+z"), (200, "a/b|x y+z".into()));
+        assert_eq!(get("/Health"), (404, String::new()));
+        assert_eq!(get("/indexes/a/documents/1/more"), (404, String::new()));
+    }
+
+    #[test]
+    fn a_known_path_names_its_verbs() {
+        let router = router(None);
+        let mut response =
+            futures_lite::future::block_on(router.call(Request::new(Method::Put, "/indexes/a/documents/1")));
+        assert_eq!((response.status, response.headers.remove(0)), (405, ("Allow", "GET, DELETE".into())));
+        // The literal segment wins, so that no document can hide a route.
+        assert_eq!(answer(&router, Method::Get, "/indexes/a/documents/fetch").0, 405);
+    }
+
+    /// Paths and verbs come before the key, the key before the body.
+    #[test]
+    fn the_key_is_checked_before_the_body() {
+        let router = router(Some("master"));
+        assert_eq!(answer(&router, Method::Get, "/nowhere").0, 404);
+        assert_eq!(answer(&router, Method::Get, "/health").0, 200);
+        assert_eq!(answer(&router, Method::Post, "/indexes/a/documents/fetch").0, 401);
+        let mut request = Request::new(Method::Post, "/indexes/a/documents/fetch");
+        request.headers.push("Authorization", b"Bearer master");
+        assert_eq!(futures_lite::future::block_on(router.call(request.clone())).status, 415);
+        request.body = Err(BodyError::TooLarge { limit: 100, announced: false, compressed: true });
+        assert_eq!(futures_lite::future::block_on(router.call(request)).status, 413);
+        let mut headers = Headers::from_pairs(&[("content-length", "5")]);
+        let head = |headers| Head {
+            method: Method::Post,
+            path: "/indexes/a/documents/fetch".into(),
+            query: String::new(),
+            headers,
+        };
+        assert_eq!(router.admit(&head(headers.clone())).unwrap_err().status, 401);
+        headers.push("authorization", b"Bearer master");
+        assert_eq!(router.admit(&head(headers)).unwrap(), 100);
+    }
+
+    #[test]
+    fn busy_servers_say_when_to_come_back() {
+        let response = error_response(&ApiError::new(ErrorCode::TooManySearchRequests, "busy"));
+        assert!(response.status == 503 && response.headers.contains(&("Retry-After", "10".into())));
+    }
+}
