@@ -3,6 +3,9 @@
 
 mod codes;
 pub mod decode;
+pub mod documents;
 pub mod error;
+pub mod fields;
 pub mod router;
+pub mod search;
 pub mod settings;

@@ -8,7 +8,7 @@
 mod apply;
 mod check;
 mod embedders;
-mod locales;
+pub mod locales;
 mod mask;
 mod patch;
 mod show;

@@ -1,0 +1,3 @@
+//! Searches of one index.
+
+pub mod params;
