@@ -4,4 +4,5 @@ pub mod api;
 pub mod auth;
 pub mod functions;
 pub mod http;
+pub mod net;
 pub mod tasks;

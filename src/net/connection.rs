@@ -1,0 +1,319 @@
+//! One connection: read a request, have it answered, write the answer, and again.
+//!
+//! A connection that waits holds no buffer: bytes are read into a buffer that the core's connections share, and kept only
+//! while a request is incomplete. Nothing it does is unbounded in time or memory; [`Limits`](super::core::Limits) lists
+//! the bounds.
+
+use std::any::Any;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use futures_lite::future::yield_now;
+use futures_lite::io::{AsyncRead, AsyncWrite};
+use futures_util::FutureExt;
+use futures_util::future::poll_fn;
+
+use super::core::{BodyLease, CoreNet, Phase, WatchGuard};
+use crate::api::error::ApiError;
+use crate::http::body::{BodyCollector, Packing};
+use crate::http::parse::{self, BodyDecoder, Framing, HeadScanner, ParseError, ParsedHead};
+use crate::http::respond::{self, Manner};
+use crate::http::{BodyError, Request, Response};
+
+/// The most input that is kept between requests: a head and what was read behind it.
+pub(super) const INPUT_BYTES_MAX: usize = parse::HEAD_BYTES_MAX * 2;
+
+/// One connection and what it has read but not used.
+pub(super) struct Connection<S> {
+    pub(super) net: Rc<CoreNet>,
+    pub(super) stream: S,
+    pub(super) watch: WatchGuard,
+    pub(super) input: Vec<u8>,
+    pub(super) output: Vec<u8>,
+}
+
+/// What came of waiting for a head.
+enum NextHead {
+    Request(Box<ParsedHead>),
+    /// The client is done, or was idle for too long, or the server stops.
+    End,
+    Invalid(ParseError),
+    TooSlow,
+}
+
+/// What came of reading a body.
+enum ReadBody {
+    /// All of it, or why the service shall not see it; `at_end` tells whether the next request can be found after it.
+    Ready {
+        body: Result<Vec<u8>, BodyError>,
+        at_end: bool,
+    },
+    Invalid(ParseError),
+    TooSlow,
+    NoRoom,
+}
+
+/// Serves one connection until either side has had enough. Errors of the connection end it and are nobody else's concern.
+pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(net: Rc<CoreNet>, watch: WatchGuard, stream: S) {
+    let mut connection = Connection { net, stream, watch, input: Vec::new(), output: Vec::new() };
+    if let Err(error) = connection.run().await {
+        tracing::trace!(%error, "a connection broke");
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    async fn run(&mut self) -> io::Result<()> {
+        let mut is_first = true;
+        loop {
+            match self.read_head(is_first).await? {
+                NextHead::Request(parsed) => {
+                    if !self.exchange(*parsed).await? {
+                        return self.linger().await;
+                    }
+                }
+                NextHead::End => return self.close().await,
+                NextHead::Invalid(error) => return self.refuse_invalid(error).await,
+                NextHead::TooSlow => return self.refuse_slow().await,
+            }
+            is_first = false;
+            // A client that sends requests faster than they are answered takes turns with the others.
+            if !self.input.is_empty() {
+                yield_now().await;
+            }
+        }
+    }
+
+    /// Waits for the next head and takes it off the input.
+    async fn read_head(&mut self, is_first: bool) -> io::Result<NextHead> {
+        if self.input.is_empty() {
+            self.input = Vec::new();
+            self.output = Vec::new();
+            let idle_ms = if is_first { self.net.limits.head_ms } else { self.net.limits.idle_ms };
+            self.watch.enter(Phase::Idle, idle_ms);
+            if self.fill().await? == 0 {
+                return Ok(NextHead::End);
+            }
+        }
+        self.watch.enter(Phase::Transfer, self.net.limits.head_ms);
+        let mut scanner = HeadScanner::default();
+        let mut blanks_skipped = false;
+        loop {
+            if !blanks_skipped {
+                if let Some(blank_len) = parse::leading_blank_len(&self.input) {
+                    self.input.drain(..blank_len);
+                    blanks_skipped = true;
+                }
+            }
+            if blanks_skipped {
+                match scanner.find_end(&self.input) {
+                    Err(error) => return Ok(NextHead::Invalid(error)),
+                    Ok(None) => {}
+                    Ok(Some(head_len)) => {
+                        let parsed = parse::parse_head(&self.input[..head_len]);
+                        self.input.drain(..head_len);
+                        return Ok(parsed.map_or_else(NextHead::Invalid, |head| NextHead::Request(Box::new(head))));
+                    }
+                }
+            }
+            if self.fill().await? == 0 {
+                return Ok(if self.watch.is_expired() { NextHead::TooSlow } else { NextHead::End });
+            }
+        }
+    }
+
+    /// Reads what has arrived to the end of the input. 0: nothing more will come, or the wait is over.
+    pub(super) async fn fill(&mut self) -> io::Result<usize> {
+        let (net, stream, watch, input) = (&self.net, &mut self.stream, &self.watch, &mut self.input);
+        poll_fn(|context| {
+            if watch.is_over() {
+                return Poll::Ready(Ok(0));
+            }
+            let poll = net.with_scratch(|scratch| {
+                Pin::new(&mut *stream).poll_read(context, scratch).map_ok(|count| {
+                    input.extend_from_slice(&scratch[..count]);
+                    count
+                })
+            });
+            if poll.is_pending() {
+                watch.register(context.waker());
+            }
+            poll
+        })
+        .await
+    }
+
+    /// Answers one request. `false`: the connection has to close.
+    async fn exchange(&mut self, parsed: ParsedHead) -> io::Result<bool> {
+        let wants_more = parsed.keep_alive && !self.net.is_draining();
+        let mut manner = Manner::of(&parsed.head, wants_more, parsed.is_http_10);
+        let admitted = match respond::preflight(&parsed.head) {
+            Some(response) => Err(response),
+            None => self.admit(&parsed),
+        };
+        let limit = match admitted {
+            Ok(limit) => limit,
+            Err(response) => return self.refuse(parsed, response, manner).await,
+        };
+        let mut lease = self.net.lease();
+        let (body, at_end) = match self.read_body(&parsed, limit, &mut lease).await? {
+            ReadBody::Ready { body, at_end } => (body, at_end),
+            ReadBody::Invalid(error) => return self.refuse_invalid(error).await.map(|()| false),
+            ReadBody::TooSlow => return self.refuse_slow().await.map(|()| false),
+            ReadBody::NoRoom => {
+                manner.keep_alive = false;
+                return self.send(Response::empty(503), manner).await.map(|_| false);
+            }
+        };
+        self.watch.enter(Phase::Service, 0);
+        let call = AssertUnwindSafe(self.net.service.call(Request::from_parts(parsed.head, body)));
+        let response = call.catch_unwind().await.unwrap_or_else(|panic| panic_response(&*panic));
+        drop(lease);
+        // A stop that began while the request was being answered closes the connection after the answer.
+        manner.keep_alive = wants_more && at_end && !self.net.is_draining();
+        let can_stay = self.send(response, manner).await?;
+        Ok(can_stay && manner.keep_alive)
+    }
+
+    fn admit(&self, parsed: &ParsedHead) -> Result<u64, Response> {
+        std::panic::catch_unwind(AssertUnwindSafe(|| self.net.service.admit(&parsed.head)))
+            .unwrap_or_else(|panic| Err(panic_response(&*panic)))
+    }
+
+    /// Gives an answer that needs no body, throwing a short body away to keep the connection.
+    async fn refuse(&mut self, parsed: ParsedHead, response: Response, mut manner: Manner) -> io::Result<bool> {
+        let client_waits = parsed.expects_continue && self.input.is_empty();
+        let is_short = match parsed.framing {
+            Framing::Length(length) => length <= self.net.limits.skip_bytes_max,
+            Framing::Chunked => true,
+        };
+        let at_end = is_short && !client_waits && self.skip_body(parsed.framing).await?;
+        manner.keep_alive &= at_end || parsed.framing == Framing::Length(0);
+        let can_stay = self.send(response, manner).await?;
+        Ok(can_stay && manner.keep_alive)
+    }
+
+    /// Reads a body and forgets it. `false`: its end was not reached within the bounds.
+    async fn skip_body(&mut self, framing: Framing) -> io::Result<bool> {
+        let mut decoder = BodyDecoder::new(framing);
+        let mut skipped = 0;
+        self.watch.enter(Phase::Transfer, self.net.limits.transfer_ms);
+        while !decoder.is_done() {
+            let Ok(decoded) = decoder.decode(&self.input, |_| {}) else { return Ok(false) };
+            self.input.drain(..decoded.consumed);
+            skipped += decoded.consumed as u64;
+            if decoded.done {
+                break;
+            }
+            if skipped > self.net.limits.skip_bytes_max || self.fill().await? == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn read_body(&mut self, parsed: &ParsedHead, limit: u64, lease: &mut BodyLease) -> io::Result<ReadBody> {
+        let mut collector = BodyCollector::new(Packing::of(&parsed.head.headers), limit);
+        if let Framing::Length(length) = parsed.framing {
+            if let Some(error) = collector.refuse_announced(length) {
+                return Ok(ReadBody::Ready { body: Err(error), at_end: false });
+            }
+            collector.expect(length);
+        }
+        if parsed.expects_continue && self.input.is_empty() {
+            self.output.extend_from_slice(respond::CONTINUE);
+            self.flush(&[]).await?;
+        }
+        let mut decoder = BodyDecoder::new(parsed.framing);
+        let start_ms = self.net.now_ms();
+        let mut received = 0;
+        self.watch.enter(Phase::Transfer, self.net.limits.transfer_ms);
+        while !decoder.is_done() {
+            let decoded = match decoder.decode(&self.input, |bytes| collector.push(bytes)) {
+                Ok(decoded) => decoded,
+                Err(error) => return Ok(ReadBody::Invalid(error)),
+            };
+            self.input.drain(..decoded.consumed);
+            received += decoded.consumed as u64;
+            if !lease.resize(collector.held_bytes()) {
+                return Ok(ReadBody::NoRoom);
+            }
+            if decoded.done || collector.is_too_large() {
+                break;
+            }
+            self.allow_transfer(start_ms, received);
+            if self.fill().await? == 0 {
+                let broke = || Err(io::ErrorKind::UnexpectedEof.into());
+                return if self.watch.is_expired() { Ok(ReadBody::TooSlow) } else { broke() };
+            }
+        }
+        let at_end = decoder.is_done();
+        let mut unpacker = collector.unpack();
+        while !unpacker.step() {
+            yield_now().await;
+        }
+        let body = unpacker.finish();
+        let has_room = body.as_ref().map_or(true, |body| lease.resize(body.capacity()));
+        Ok(if has_room { ReadBody::Ready { body, at_end } } else { ReadBody::NoRoom })
+    }
+
+    /// Moves the deadline of a transfer that began at `start_ms` to what its least rate allows.
+    pub(super) fn allow_transfer(&self, start_ms: u64, bytes: u64) {
+        let limits = &self.net.limits;
+        let by_rate_ms = bytes.saturating_mul(1000) / limits.transfer_rate_min.max(1);
+        self.watch.allow_until(start_ms, limits.transfer_ms.saturating_add(by_rate_ms));
+    }
+
+    /// Answers bytes that are no request, and closes.
+    async fn refuse_invalid(&mut self, error: ParseError) -> io::Result<()> {
+        let body = ApiError::bad_request(error.to_string()).body();
+        self.send(Response::json(error.status(), body), Manner::unknown()).await?;
+        self.linger().await
+    }
+
+    /// Answers 408 and closes.
+    async fn refuse_slow(&mut self) -> io::Result<()> {
+        let body = ApiError::bad_request("the request did not arrive in time").body();
+        self.send(Response::json(408, body), Manner::unknown()).await?;
+        self.close().await
+    }
+
+    /// Closes after the last answer. What the client still sends is read for a while, since closing on unread bytes would
+    /// make the system throw away the answer too.
+    async fn linger(&mut self) -> io::Result<()> {
+        self.close().await?;
+        self.watch.enter(Phase::Transfer, self.net.limits.transfer_ms);
+        let mut discarded = 0;
+        while discarded < self.net.limits.linger_bytes_max {
+            self.input.clear();
+            let count = self.fill().await?;
+            if count == 0 || self.net.is_draining() {
+                break;
+            }
+            discarded += count as u64;
+        }
+        Ok(())
+    }
+
+    /// Tells the client that nothing more will come.
+    async fn close(&mut self) -> io::Result<()> {
+        let (stream, watch) = (&mut self.stream, &self.watch);
+        poll_fn(|context| {
+            if watch.is_expired() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            watch.register(context.waker());
+            Pin::new(&mut *stream).poll_close(context)
+        })
+        .await
+    }
+}
+
+/// The answer of a handler that panicked: the client learns that it is our defect, the log learns which.
+fn panic_response(panic: &(dyn Any + Send)) -> Response {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let error = ApiError::internal(format_args!("a handler panicked: {}", text.unwrap_or("no message")));
+    Response::json(500, error.body())
+}

@@ -1,0 +1,292 @@
+//! What the connections of one core share: the service, the clock, the bounds, and who is waiting.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+use crate::http::Service;
+
+/// The buffer that all connections of a core read into, in bytes. A connection that waits holds none.
+const READ_BYTES: usize = 64 * 1024;
+
+/// The bounds that connections keep.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections of one core; beyond that, new ones wait in the backlog until one closes.
+    pub connections_max: usize,
+    /// Bytes of bodies that one core holds at once, being received or being worked on. Beyond that, a request is answered
+    /// 503 and its connection closed.
+    pub body_bytes_max: usize,
+    /// Time for a whole head from its first byte (from the accept for the first one), in milliseconds.
+    pub head_ms: u64,
+    /// Time without a request on a connection that is kept alive, in milliseconds.
+    pub idle_ms: u64,
+    /// Time that a body or an answer may take beside what its rate allows, in milliseconds.
+    pub transfer_ms: u64,
+    /// The least rate of bodies and answers, in bytes a second.
+    pub transfer_rate_min: u64,
+    /// Bytes of a refused body that are read and thrown away to keep the connection.
+    pub skip_bytes_max: u64,
+    /// Bytes that are read and thrown away after the last answer, so that a client still sending can read it.
+    pub linger_bytes_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections_max: 16 * 1024,
+            body_bytes_max: 512 * 1024 * 1024,
+            head_ms: 30_000,
+            idle_ms: 90_000,
+            transfer_ms: 30_000,
+            transfer_rate_min: 1024,
+            skip_bytes_max: 1024 * 1024,
+            linger_bytes_max: 256 * 1024 * 1024,
+        }
+    }
+}
+
+/// What the connections of one core share. Made once on the core, never leaves it.
+pub struct CoreNet {
+    /// What answers requests.
+    pub service: Rc<dyn Service>,
+    /// The bounds.
+    pub limits: Limits,
+    scratch: RefCell<Box<[u8]>>,
+    now_ms: Cell<u64>,
+    date: RefCell<String>,
+    date_second: Cell<i64>,
+    body_bytes: Cell<usize>,
+    draining: Cell<bool>,
+    next_watch: Cell<u64>,
+    watches: RefCell<BTreeMap<u64, Rc<Watch>>>,
+    waiting_for_room: RefCell<Option<Waker>>,
+}
+
+/// What a connection is waiting for, as far as its deadline is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// For the next request; the orderly stop ends it at once.
+    Idle,
+    /// For bytes of a request, or for the client to take bytes of an answer.
+    Transfer,
+    /// For the service; it has no deadline here.
+    Service,
+}
+
+/// One connection's deadline and how to wake it.
+pub struct Watch {
+    deadline_ms: Cell<u64>,
+    phase: Cell<Phase>,
+    expired: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl CoreNet {
+    /// The shared part of a core whose requests `service` answers.
+    pub fn new(service: Rc<dyn Service>, limits: Limits) -> Rc<CoreNet> {
+        Rc::new(CoreNet {
+            service,
+            limits,
+            scratch: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
+            now_ms: Cell::new(0),
+            date: RefCell::new(String::new()),
+            date_second: Cell::new(0),
+            body_bytes: Cell::new(0),
+            draining: Cell::new(false),
+            next_watch: Cell::new(0),
+            watches: RefCell::new(BTreeMap::new()),
+            waiting_for_room: RefCell::new(None),
+        })
+    }
+
+    /// Moves the clock on and ends what has passed its deadline: the granularity of every deadline is how often this is
+    /// called. `now_ms` counts from any fixed moment.
+    pub fn tick(&self, now_ms: u64, unix: OffsetDateTime) {
+        self.now_ms.set(now_ms);
+        if self.date_second.replace(unix.unix_timestamp()) != unix.unix_timestamp() {
+            *self.date.borrow_mut() = http_date(unix);
+        }
+        let due: Vec<Rc<Watch>> =
+            self.watches.borrow().values().filter(|watch| watch.is_due(now_ms)).cloned().collect();
+        for watch in due {
+            watch.expired.set(true);
+            watch.wake();
+        }
+    }
+
+    /// The clock as of the last tick, in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms.get()
+    }
+
+    /// Calls `write` with the value of the `Date` header.
+    pub fn with_date<T>(&self, write: impl FnOnce(&str) -> T) -> T {
+        write(&self.date.borrow())
+    }
+
+    /// Calls `read` with the core's read buffer. Not to be called from within `read`.
+    pub fn with_scratch<T>(&self, read: impl FnOnce(&mut [u8]) -> T) -> T {
+        read(&mut self.scratch.borrow_mut())
+    }
+
+    /// Begins the orderly stop: idle connections end now, the others after their answer.
+    pub fn drain(&self) {
+        self.draining.set(true);
+        let watches: Vec<Rc<Watch>> = self.watches.borrow().values().cloned().collect();
+        for watch in watches {
+            watch.wake();
+        }
+        self.room_changed();
+    }
+
+    /// Whether the orderly stop has begun.
+    pub fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// How many connections are open.
+    pub fn connection_count(&self) -> usize {
+        self.watches.borrow().len()
+    }
+
+    /// Ready once another connection may be accepted, or once there is to be none any more.
+    pub fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+        if self.is_draining() || self.connection_count() < self.limits.connections_max {
+            return Poll::Ready(());
+        }
+        *self.waiting_for_room.borrow_mut() = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn room_changed(&self) {
+        if let Some(waker) = self.waiting_for_room.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// Counts a new connection; it is counted until what is returned is dropped.
+    pub fn watch(self: &Rc<CoreNet>) -> WatchGuard {
+        let id = self.next_watch.get();
+        self.next_watch.set(id + 1);
+        let watch = Rc::new(Watch {
+            deadline_ms: Cell::new(self.now_ms() + self.limits.head_ms),
+            phase: Cell::new(Phase::Transfer),
+            expired: Cell::new(false),
+            waker: RefCell::new(None),
+        });
+        self.watches.borrow_mut().insert(id, watch.clone());
+        WatchGuard { net: self.clone(), id, watch }
+    }
+
+    /// A share of the core's memory for bodies, empty at first.
+    pub fn lease(self: &Rc<CoreNet>) -> BodyLease {
+        BodyLease { net: self.clone(), bytes: 0 }
+    }
+}
+
+impl Watch {
+    fn is_due(&self, now_ms: u64) -> bool {
+        self.phase.get() != Phase::Service && now_ms >= self.deadline_ms.get()
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+/// A connection as its core counts it.
+pub struct WatchGuard {
+    net: Rc<CoreNet>,
+    id: u64,
+    watch: Rc<Watch>,
+}
+
+impl WatchGuard {
+    /// From now on, and until `after_ms` from now, the connection waits for this. An earlier deadline that has passed is
+    /// forgotten.
+    pub fn enter(&self, phase: Phase, after_ms: u64) {
+        self.watch.expired.set(false);
+        self.watch.phase.set(phase);
+        self.watch.deadline_ms.set(self.net.now_ms() + after_ms);
+    }
+
+    /// Moves the deadline, counted from the moment `start_ms`.
+    pub fn allow_until(&self, start_ms: u64, after_ms: u64) {
+        self.watch.deadline_ms.set(start_ms + after_ms);
+    }
+
+    /// Whether the deadline has passed.
+    pub fn is_expired(&self) -> bool {
+        self.watch.expired.get()
+    }
+
+    /// Whether the wait is over without what was waited for: by the deadline, or by the orderly stop while idle.
+    pub fn is_over(&self) -> bool {
+        self.is_expired() || (self.net.is_draining() && self.watch.phase.get() == Phase::Idle)
+    }
+
+    /// Has this task woken when the wait is over.
+    pub fn register(&self, waker: &Waker) {
+        let mut slot = self.watch.waker.borrow_mut();
+        if !slot.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *slot = Some(waker.clone());
+        }
+    }
+}
+
+impl Drop for WatchGuard {
+    fn drop(&mut self) {
+        self.net.watches.borrow_mut().remove(&self.id);
+        self.net.room_changed();
+    }
+}
+
+/// The bytes of one request's body, counted against [`Limits::body_bytes_max`] until dropped.
+pub struct BodyLease {
+    net: Rc<CoreNet>,
+    bytes: usize,
+}
+
+impl BodyLease {
+    /// Makes the lease this large; `false` when the core has no room for that.
+    pub fn resize(&mut self, bytes: usize) -> bool {
+        let others = self.net.body_bytes.get() - self.bytes;
+        if bytes > self.bytes && others + bytes > self.net.limits.body_bytes_max {
+            return false;
+        }
+        self.net.body_bytes.set(others + bytes);
+        self.bytes = bytes;
+        true
+    }
+}
+
+impl Drop for BodyLease {
+    fn drop(&mut self) {
+        self.net.body_bytes.set(self.net.body_bytes.get() - self.bytes);
+    }
+}
+
+/// A moment as the `Date` header writes it.
+fn http_date(moment: OffsetDateTime) -> String {
+    let format =
+        format_description!("[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
+    moment.to_offset(time::UtcOffset::UTC).format(format).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_have_the_form_of_http() {
+        let moment = OffsetDateTime::from_unix_timestamp(784_111_777).unwrap();
+        assert_eq!(http_date(moment), "Sun, 06 Nov 1994 08:49:37 GMT");
+    }
+}

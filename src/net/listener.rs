@@ -1,0 +1,177 @@
+//! Listening sockets, one set for each core, and the loop that turns what they accept into connections.
+//!
+//! Every core listens on the same addresses and the kernel spreads the connections (`SO_REUSEPORT`). That option would
+//! also let a second server take half of the traffic in silence, so each address is first bound without it.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{FromRawFd, IntoRawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::poll_fn;
+use glommio::net::{TcpListener, TcpStream};
+use socket2::{Domain, Protocol, Socket, Type};
+use time::OffsetDateTime;
+
+use super::connection::serve;
+use super::core::{CoreNet, WatchGuard};
+use super::tls::{self, CoreTls};
+
+/// Connections that may wait to be accepted, on each socket.
+const BACKLOG: i32 = 4096;
+/// How often deadlines are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// How long the orderly stop waits for answers that are under way.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// The pause after an accept that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Why the server cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The text is no address, or the name has none.
+    #[error("`{address}` is not an address to listen on ({source}); use `host:port`, such as `localhost:7700`")]
+    Unresolvable {
+        /// As it was given.
+        address: String,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// Something listens there already.
+    #[error("the address {address} is in use; stop the other server or choose another `--http-addr`")]
+    InUse {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// Any other refusal.
+    #[error("cannot listen on {address} ({source}); choose another `--http-addr`")]
+    Refused {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The sockets of one core: bound, not yet listening.
+pub struct CoreListeners {
+    sockets: Vec<Socket>,
+}
+
+/// Binds `address` (`host:port`; a name may have several addresses) for so many cores. Returns a set of sockets for each
+/// core and the addresses, with the port that was chosen where 0 was asked for. Blocks while a name is resolved.
+pub fn bind(address: &str, core_count: u16) -> Result<(Vec<CoreListeners>, Vec<SocketAddr>), BindError> {
+    let resolved =
+        address.to_socket_addrs().map_err(|source| BindError::Unresolvable { address: address.to_owned(), source })?;
+    let mut cores: Vec<CoreListeners> = (0..core_count).map(|_| CoreListeners { sockets: Vec::new() }).collect();
+    let mut bound = Vec::new();
+    let mut first_failure = None;
+    for address in resolved {
+        match bind_all(address, core_count) {
+            Ok((sockets, local)) => {
+                for (core, socket) in cores.iter_mut().zip(sockets) {
+                    core.sockets.push(socket);
+                }
+                bound.push(local);
+            }
+            Err(error @ BindError::InUse { .. }) => return Err(error),
+            // A host name often has an IPv6 address on machines without IPv6; one that works is enough.
+            Err(error) => first_failure = first_failure.or(Some(error)),
+        }
+    }
+    if bound.is_empty() {
+        let nothing = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let unresolvable = || BindError::Unresolvable { address: address.to_owned(), source: nothing() };
+        return Err(first_failure.unwrap_or_else(unresolvable));
+    }
+    Ok((cores, bound))
+}
+
+fn bind_all(address: SocketAddr, core_count: u16) -> Result<(Vec<Socket>, SocketAddr), BindError> {
+    let failure = |source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse { address },
+        _ => BindError::Refused { address, source },
+    };
+    // This socket closes at once; while another server listens, binding it fails.
+    let probe = bind_one(address, false).map_err(failure)?;
+    let local = probe.local_addr().map_err(failure)?.as_socket().unwrap_or(address);
+    drop(probe);
+    let sockets = (0..core_count).map(|_| bind_one(local, core_count > 1)).collect::<Result<_, _>>();
+    Ok((sockets.map_err(failure)?, local))
+}
+
+fn bind_one(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// Serves on one core, which calls this on its executor: accepts until `stop` is set, then lets what is under way finish
+/// within a bound.
+pub async fn serve_core(
+    net: Rc<CoreNet>,
+    listeners: CoreListeners,
+    tls: Option<CoreTls>,
+    stop: Arc<AtomicBool>,
+) -> io::Result<()> {
+    let mut accepting = Vec::new();
+    for socket in listeners.sockets {
+        socket.listen(BACKLOG)?;
+        accepting.push(glommio::spawn_local(accept_loop(net.clone(), socket, tls.clone())));
+    }
+    let start = Instant::now();
+    let tick = || net.tick(start.elapsed().as_millis() as u64, OffsetDateTime::now_utc());
+    tick();
+    while !stop.load(Ordering::Relaxed) {
+        glommio::timer::sleep(TICK).await;
+        tick();
+    }
+    for task in accepting {
+        task.cancel().await;
+    }
+    net.drain();
+    let drain_start = Instant::now();
+    while net.connection_count() > 0 && drain_start.elapsed() < DRAIN_MAX {
+        glommio::timer::sleep(TICK / 10).await;
+        tick();
+    }
+    Ok(())
+}
+
+async fn accept_loop(net: Rc<CoreNet>, socket: Socket, tls: Option<CoreTls>) {
+    // SAFETY: `into_raw_fd` gives up the only owner of this open, listening socket, and the listener becomes the next one.
+    let listener = unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) };
+    loop {
+        poll_fn(|context| net.poll_room(context)).await;
+        match listener.accept().await {
+            Ok(stream) => {
+                // Answers are written whole, so waiting to fill a packet could only delay them.
+                let _ = stream.set_nodelay(true);
+                let watch = net.watch();
+                glommio::spawn_local(serve_stream(net.clone(), watch, stream, tls.clone())).detach();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                glommio::timer::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_stream(net: Rc<CoreNet>, watch: WatchGuard, stream: TcpStream, tls: Option<CoreTls>) {
+    match tls {
+        None => serve(net, watch, stream).await,
+        Some(tls) => match tls::accept(&tls, &watch, stream).await {
+            Ok(stream) => serve(net, watch, stream).await,
+            Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
+        },
+    }
+}

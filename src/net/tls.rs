@@ -1,0 +1,184 @@
+//! TLS by rustls on the core's own executor.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures_lite::io::{AsyncRead, AsyncWrite};
+use futures_rustls::TlsAcceptor;
+use futures_rustls::server::TlsStream;
+use futures_util::future::{Future, poll_fn};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring as crypto;
+use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::core::WatchGuard;
+
+/// Sessions that a core keeps for resumption.
+const SESSIONS_MAX: usize = 256;
+
+/// What the command line says about TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// PEM file of the certificate chain. TLS is on when this and the key are given.
+    pub cert_path: Option<PathBuf>,
+    /// PEM file of the private key: PKCS#8 is preferred, then RSA, then EC.
+    pub key_path: Option<PathBuf>,
+    /// PEM file of the authorities of client certificates.
+    pub auth_path: Option<PathBuf>,
+    /// Whether clients must have a certificate.
+    pub require_auth: bool,
+    /// DER file of an OCSP answer to staple.
+    pub ocsp_path: Option<PathBuf>,
+    /// Whether sessions may be resumed from the server's memory.
+    pub resumption: bool,
+    /// Whether sessions may be resumed from tickets.
+    pub tickets: bool,
+}
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read or has not the expected content.
+    #[error("cannot read {what} from `{}` ({reason}); check `{flag}`", path.display())]
+    File {
+        /// What was looked for.
+        what: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// The flag that names the file.
+        flag: &'static str,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The parts do not fit together.
+    #[error("the TLS files do not fit together ({0}); check `--ssl-cert-path` and `--ssl-key-path`")]
+    Config(#[from] rustls::Error),
+}
+
+/// TLS as all cores share it: certificates and the key of tickets, so that a ticket of one core opens on another.
+#[derive(Clone)]
+pub struct Tls {
+    config: ServerConfig,
+    resumption: bool,
+}
+
+/// TLS of one core, with sessions of its own.
+#[derive(Clone)]
+pub struct CoreTls {
+    acceptor: TlsAcceptor,
+}
+
+impl Tls {
+    /// Reads the files and checks that they fit. `None` when there is no certificate or no key: plain HTTP.
+    pub fn load(options: &TlsOptions) -> Result<Option<Tls>, TlsError> {
+        let (Some(cert_path), Some(key_path)) = (&options.cert_path, &options.key_path) else { return Ok(None) };
+        let provider = Arc::new(crypto::default_provider());
+        let chain = read_certificates(cert_path, "--ssl-cert-path")?;
+        let key = read_key(key_path)?;
+        let ocsp = options.ocsp_path.as_deref().map(read_ocsp).transpose()?.unwrap_or_default();
+        let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+        let builder = match &options.auth_path {
+            None => builder.with_no_client_auth(),
+            Some(path) => builder.with_client_cert_verifier(client_verifier(path, options.require_auth, provider)?),
+        };
+        let mut config = builder.with_single_cert_with_ocsp(chain, key, ocsp)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        if options.tickets {
+            config.ticketer = crypto::Ticketer::new()?;
+        }
+        Ok(Some(Tls { config, resumption: options.resumption }))
+    }
+
+    /// TLS for one core.
+    pub fn for_core(&self) -> CoreTls {
+        let mut config = self.config.clone();
+        if self.resumption {
+            config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
+        }
+        CoreTls { acceptor: TlsAcceptor::from(Arc::new(config)) }
+    }
+}
+
+fn read_certificates(path: &Path, flag: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failure = |reason: String| TlsError::File { what: "certificates", path: path.to_owned(), flag, reason };
+    let certificates = CertificateDer::pem_file_iter(path)
+        .and_then(|found| found.collect::<Result<Vec<_>, _>>())
+        .map_err(|error| failure(error.to_string()))?;
+    if certificates.is_empty() {
+        return Err(failure("the file holds none".to_owned()));
+    }
+    Ok(certificates)
+}
+
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let failure = |reason: String| TlsError::File {
+        what: "a private key",
+        path: path.to_owned(),
+        flag: "--ssl-key-path",
+        reason,
+    };
+    let keys = PrivateKeyDer::pem_file_iter(path)
+        .and_then(|found| found.collect::<Result<Vec<_>, _>>())
+        .map_err(|error| failure(error.to_string()))?;
+    let preference = |key: &PrivateKeyDer<'_>| match key {
+        PrivateKeyDer::Pkcs8(_) => 0,
+        PrivateKeyDer::Pkcs1(_) => 1,
+        _ => 2,
+    };
+    keys.into_iter().min_by_key(preference).ok_or_else(|| failure("the file holds none".to_owned()))
+}
+
+// Runs once, before any executor.
+#[allow(clippy::disallowed_methods)]
+fn read_ocsp(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|error| TlsError::File {
+        what: "an OCSP answer",
+        path: path.to_owned(),
+        flag: "--ssl-ocsp-path",
+        reason: error.to_string(),
+    })
+}
+
+fn client_verifier(
+    path: &Path,
+    required: bool,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
+    const FLAG: &str = "--ssl-auth-path";
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(path, FLAG)? {
+        roots.add(certificate)?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = if required { builder } else { builder.allow_unauthenticated() };
+    builder.build().map_err(|error| TlsError::File {
+        what: "authorities of client certificates",
+        path: path.to_owned(),
+        flag: FLAG,
+        reason: error.to_string(),
+    })
+}
+
+/// Shakes hands within the time for a first request.
+pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+    tls: &CoreTls,
+    watch: &WatchGuard,
+    stream: S,
+) -> io::Result<TlsStream<S>> {
+    let mut handshake = pin!(tls.acceptor.accept(stream));
+    poll_fn(|context| {
+        if watch.is_over() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        watch.register(context.waker());
+        handshake.as_mut().poll(context)
+    })
+    .await
+}
