@@ -1,6 +1,7 @@
 //! Executors, cross-core messages, partitions, indexing and search.
 
 pub mod error;
+pub mod facets;
 pub mod fields;
 pub mod ids;
 pub mod partition;

@@ -1,0 +1,157 @@
+//! The documents of one value within 65,536 consecutive numbers, as bytes.
+//!
+//! A tag, then: the numbers (`LIST`, u16 each), or first and last number of each run (`RUNS`, two u16 each), or a bitmap of
+//! 8 KiB (`BITMAP`), whichever is shortest. All little-endian and ascending.
+
+use roaring::RoaringBitmap;
+
+const LIST: u8 = 0;
+const RUNS: u8 = 1;
+const BITMAP: u8 = 2;
+const BITMAP_BYTES: usize = 8192;
+
+/// Writes ascending numbers without duplicates.
+pub(super) fn encode(numbers: &[u16], out: &mut Vec<u8>) {
+    debug_assert!(numbers.is_sorted_by(|a, b| a < b));
+    out.clear();
+    let runs = runs_of(numbers);
+    let (list_bytes, runs_bytes) = (numbers.len() * 2, runs * 4);
+    if runs_bytes < list_bytes.min(BITMAP_BYTES) {
+        out.push(RUNS);
+        let mut rest = numbers;
+        while let Some(first) = rest.first() {
+            let length = run_length(rest);
+            out.extend_from_slice(&first.to_le_bytes());
+            out.extend_from_slice(&rest[length - 1].to_le_bytes());
+            rest = &rest[length..];
+        }
+    } else if list_bytes <= BITMAP_BYTES {
+        out.push(LIST);
+        out.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    } else {
+        out.push(BITMAP);
+        out.resize(1 + BITMAP_BYTES, 0);
+        for number in numbers {
+            out[1 + usize::from(number / 8)] |= 1 << (number % 8);
+        }
+    }
+}
+
+fn runs_of(numbers: &[u16]) -> usize {
+    let breaks = numbers.windows(2).filter(|pair| pair[1] - pair[0] != 1).count();
+    breaks + usize::from(!numbers.is_empty())
+}
+
+/// How many consecutive numbers come first; the slice is not empty.
+fn run_length(numbers: &[u16]) -> usize {
+    1 + numbers.windows(2).take_while(|pair| pair[1] - pair[0] == 1).count()
+}
+
+/// A block as it is stored.
+#[derive(Clone, Copy)]
+pub(super) enum Block<'b> {
+    List(&'b [[u8; 2]]),
+    Runs(&'b [[u8; 4]]),
+    Bitmap(&'b [u8]),
+}
+
+impl<'b> Block<'b> {
+    /// `None` if the bytes are no block.
+    pub fn decode(bytes: &'b [u8]) -> Option<Self> {
+        let (tag, body) = bytes.split_first()?;
+        match *tag {
+            LIST => body.as_chunks::<2>().1.is_empty().then(|| Self::List(body.as_chunks().0)),
+            RUNS => body.as_chunks::<4>().1.is_empty().then(|| Self::Runs(body.as_chunks().0)),
+            BITMAP => (body.len() == BITMAP_BYTES).then_some(Self::Bitmap(body)),
+            _ => None,
+        }
+    }
+
+    /// All numbers, ascending.
+    pub fn numbers(self) -> Vec<u16> {
+        match self {
+            Self::List(numbers) => numbers.iter().map(|number| u16::from_le_bytes(*number)).collect(),
+            Self::Runs(runs) => runs.iter().flat_map(|run| bounds(*run).0..=bounds(*run).1).collect(),
+            Self::Bitmap(bits) => (0..=u16::MAX).filter(|number| is_set(bits, *number)).collect(),
+        }
+    }
+
+    /// Whether a number is in the block.
+    pub fn contains(self, number: u16) -> bool {
+        match self {
+            Self::List(numbers) => numbers.binary_search_by_key(&number, |at| u16::from_le_bytes(*at)).is_ok(),
+            Self::Runs(runs) => {
+                let after = runs.partition_point(|run| bounds(*run).0 <= number);
+                after > 0 && bounds(runs[after - 1]).1 >= number
+            }
+            Self::Bitmap(bits) => is_set(bits, number),
+        }
+    }
+
+    /// Adds all numbers, counted from `base`, to a set that may hold others.
+    pub fn add_to(self, base: u32, set: &mut RoaringBitmap) {
+        match self {
+            Self::List(numbers) => {
+                set.extend(numbers.iter().map(|number| base | u32::from(u16::from_le_bytes(*number))));
+            }
+            Self::Runs(runs) => {
+                for run in runs {
+                    let (first, last) = bounds(*run);
+                    set.insert_range(base | u32::from(first)..=base | u32::from(last));
+                }
+            }
+            Self::Bitmap(bits) => *set |= RoaringBitmap::from_lsb0_bytes(base, bits),
+        }
+    }
+}
+
+fn bounds(run: [u8; 4]) -> (u16, u16) {
+    let [a, b, c, d] = run;
+    (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]))
+}
+
+fn is_set(bits: &[u8], number: u16) -> bool {
+    bits[usize::from(number / 8)] & (1 << (number % 8)) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(numbers: &[u16]) -> Result<(), TestCaseError> {
+        let mut bytes = Vec::new();
+        encode(numbers, &mut bytes);
+        prop_assert!(bytes.len() <= 1 + BITMAP_BYTES);
+        let block = Block::decode(&bytes).expect("just encoded");
+        prop_assert_eq!(&block.numbers(), numbers);
+        for number in [0, 1, 77, u16::MAX].into_iter().chain(numbers.iter().copied().take(50)) {
+            prop_assert_eq!(block.contains(number), numbers.contains(&number));
+        }
+        let mut set = RoaringBitmap::from_iter([5]);
+        block.add_to(3 << 16, &mut set);
+        let expected = RoaringBitmap::from_iter(numbers.iter().map(|number| 3 << 16 | u32::from(*number)).chain([5]));
+        prop_assert_eq!(set, expected);
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_come_back(sparse: BTreeSet<u16>, run in 0..60_000u16, dense in proptest::collection::btree_set(0..20_000u16, 4000..9000)) {
+            check(&sparse.iter().copied().collect::<Vec<_>>())?;
+            check(&dense.iter().copied().collect::<Vec<_>>())?;
+            check(&sparse.iter().copied().chain(run..=u16::MAX).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;
+        }
+
+        #[test]
+        fn any_bytes_decode_to_numbers_or_nothing(bytes: Vec<u8>) {
+            if let Some(block) = Block::decode(&bytes) {
+                let _ = block.numbers();
+                block.add_to(0, &mut RoaringBitmap::new());
+            }
+        }
+    }
+}

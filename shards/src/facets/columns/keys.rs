@@ -1,0 +1,119 @@
+//! Keys of the columns. Integers are big-endian, so that byte order is the order of values.
+
+use crate::ids::{FieldId, LocalDocId};
+
+/// Longest operand that can matter to a comparison with stored strings, in bytes: those have at most 468.
+const OPERAND_BYTES_MAX: usize = crate::facets::normalise::STRING_BYTES_MAX + 1;
+
+/// What is flagged about a document's field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Flag {
+    /// It is there.
+    Exists = 0,
+    /// It is null.
+    Null = 1,
+    /// It is an empty string, array or object.
+    Empty = 2,
+}
+
+/// The beginning of all keys of a field.
+pub(super) fn field(field: FieldId) -> Vec<u8> {
+    field.0.to_be_bytes().to_vec()
+}
+
+/// The beginning of the keys after all those of a field; `None` after the last possible one.
+pub(super) fn after_field(field: FieldId) -> Option<Vec<u8>> {
+    field.0.checked_add(1).map(|next| next.to_be_bytes().to_vec())
+}
+
+/// A block key without its last two bytes, which are `doc >> 16`.
+pub(super) fn number(field: FieldId, bits: u64) -> Vec<u8> {
+    let mut key = self::field(field);
+    key.extend_from_slice(&bits.to_be_bytes());
+    key
+}
+
+/// As [`number`], for a string value.
+pub(super) fn string(field: FieldId, value: &str) -> Vec<u8> {
+    let mut key = string_prefix(field, value.as_bytes());
+    key.push(0);
+    key
+}
+
+/// The common beginning of the keys of all strings that begin so. The bytes 0 and 1 are escaped (as `01 01` and `01 02`) so
+/// that the closing 0 sorts below whatever may follow it in a longer string.
+pub(super) fn string_prefix(field: FieldId, value: &[u8]) -> Vec<u8> {
+    let mut key = self::field(field);
+    for byte in value.iter().take(OPERAND_BYTES_MAX) {
+        match byte {
+            0 | 1 => key.extend_from_slice(&[1, byte + 1]),
+            _ => key.push(*byte),
+        }
+    }
+    key
+}
+
+/// The string of a whole `FACET_STRINGS` key; `None` if the key is malformed.
+pub(super) fn string_of(key: &[u8]) -> Option<Vec<u8>> {
+    let escaped = key.get(2..key.len().checked_sub(3)?)?;
+    let mut value = Vec::with_capacity(escaped.len());
+    let mut bytes = escaped.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            1 => value.push(bytes.next()?.checked_sub(1)?),
+            _ => value.push(*byte),
+        }
+    }
+    Some(value)
+}
+
+/// As [`number`], for a flag.
+pub(super) fn flag(field: FieldId, flag: Flag) -> Vec<u8> {
+    let mut key = self::field(field);
+    key.push(flag as u8);
+    key
+}
+
+/// The key of a document's values on a field.
+pub(super) fn values(field: FieldId, document: LocalDocId) -> [u8; 6] {
+    let [high, low] = field.0.to_be_bytes();
+    let [a, b, c, d] = document.0.to_be_bytes();
+    [high, low, a, b, c, d]
+}
+
+/// The document of a `FACET_VALUES` or `GEO_POINTS` key.
+pub(super) fn document_of(key: &[u8]) -> Option<LocalDocId> {
+    key.last_chunk().map(|bytes| LocalDocId(u32::from_be_bytes(*bytes)))
+}
+
+/// The first document number of a block.
+pub(super) fn block_base(key: &[u8]) -> Option<u32> {
+    key.last_chunk().map(|bytes| u32::from(u16::from_be_bytes(*bytes)) << 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// A value's blocks must be neighbours, in the order of the values, whatever bytes these hold.
+        #[test]
+        fn string_keys_sort_like_strings(left in "[\0\u{1}\u{2}a]{0,6}", right in "[\0\u{1}\u{2}a]{0,6}", blocks: (u16, u16)) {
+            let whole = |value: &str, block: u16| [string(FieldId(7), value), block.to_be_bytes().to_vec()].concat();
+            let (left_key, right_key) = (whole(&left, blocks.0), whole(&right, blocks.1));
+            prop_assert_eq!(string_of(&left_key), Some(left.clone().into_bytes()));
+            let order = left.as_bytes().cmp(right.as_bytes()).then(blocks.0.cmp(&blocks.1));
+            prop_assert_eq!(left_key.cmp(&right_key), order);
+        }
+    }
+
+    /// The store's limit for keys is 1024 bytes.
+    #[test]
+    fn the_longest_key_fits() {
+        let longest = "\0".repeat(crate::facets::normalise::STRING_BYTES_MAX);
+        assert!(string(FieldId(0), &longest).len() + 2 <= 1024);
+    }
+}

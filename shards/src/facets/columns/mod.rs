@@ -1,0 +1,29 @@
+//! Facts of a partition's documents, kept in trees.
+//!
+//! | tree | key | value |
+//! |---|---|---|
+//! | `FACET_NUMBERS` | field, number bits, `doc >> 16` | block: the documents of this value |
+//! | `FACET_STRINGS` | field, escaped string, `0x00`, `doc >> 16` | block |
+//! | `FACET_FLAGS` | field, kind, `doc >> 16` | block: documents whose field exists, is null, is empty |
+//! | `FACET_VALUES` | field, doc | the document's values and spellings ([`values`]) |
+//! | `GEO_POINTS` | doc | latitude, longitude |
+//!
+//! A value's documents are cut into blocks of 65,536 numbers, so that an update rewrites only the blocks it touches. The
+//! original spelling of a string is read from `FACET_VALUES` of the document in question: which spelling a client sees
+//! depends on which documents matched, and a document's own copy cannot go stale.
+
+mod block;
+mod gather;
+mod keys;
+mod reader;
+mod reindex;
+pub(crate) mod store;
+mod values;
+mod writer;
+
+pub use keys::Flag;
+pub use reader::{Columns, Visit};
+pub use reindex::{ReindexPlan, drop_field, drop_points};
+pub use store::{ColumnError, ColumnRead, ColumnWrite};
+pub use values::DocValues;
+pub use writer::ColumnWriter;

@@ -1,0 +1,256 @@
+//! Reads the columns of one snapshot.
+
+use std::ops::{Bound, ControlFlow};
+
+use roaring::RoaringBitmap;
+use storage_engine::TreeId;
+
+use super::block::Block;
+use super::gather::Gather;
+use super::keys::{self, Flag};
+use super::store::{ColumnError, ColumnRead};
+use super::values::DocValues;
+use crate::facets::geo::GeoPoint;
+use crate::facets::normalise::STRING_BYTES_MAX;
+use crate::ids::{FieldId, LocalDocId};
+use crate::partition::trees::{FACET_FLAGS, FACET_NUMBERS, FACET_STRINGS, FACET_VALUES, GEO_POINTS};
+
+/// Called with each value of a walk and its documents; `Break` ends the walk.
+pub type Visit<'v, V> = dyn FnMut(&V, RoaringBitmap) -> Result<ControlFlow<()>, ColumnError> + 'v;
+
+/// The columns of one partition in one snapshot.
+#[derive(Clone, Copy)]
+pub struct Columns<'a> {
+    store: &'a dyn ColumnRead,
+}
+
+impl<'a> Columns<'a> {
+    /// The columns kept in this store.
+    pub fn new(store: &'a dyn ColumnRead) -> Self {
+        Self { store }
+    }
+
+    /// The documents with this number, given as its bits.
+    pub fn with_number(&self, field: FieldId, bits: u64) -> Result<RoaringBitmap, ColumnError> {
+        self.starting(FACET_NUMBERS, &keys::number(field, bits))
+    }
+
+    /// The documents with a number in this range of bits.
+    pub fn with_number_in(
+        &self,
+        field: FieldId,
+        from: Bound<u64>,
+        to: Bound<u64>,
+    ) -> Result<RoaringBitmap, ColumnError> {
+        let from = match from {
+            Bound::Included(bits) => keys::number(field, bits),
+            Bound::Excluded(bits) => keys::number(field, bits.saturating_add(1)),
+            Bound::Unbounded => keys::field(field),
+        };
+        let before = match to {
+            Bound::Included(bits) => Some(keys::number(field, bits.saturating_add(1))),
+            Bound::Excluded(bits) => Some(keys::number(field, bits)),
+            Bound::Unbounded => keys::after_field(field),
+        };
+        self.between(FACET_NUMBERS, &from, before.as_deref(), |_| true)
+    }
+
+    /// The documents with this normalised string.
+    pub fn with_string(&self, field: FieldId, value: &str) -> Result<RoaringBitmap, ColumnError> {
+        if value.len() > STRING_BYTES_MAX {
+            return Ok(RoaringBitmap::new());
+        }
+        self.starting(FACET_STRINGS, &keys::string(field, value))
+    }
+
+    /// The documents with a string in this range of bytes.
+    pub fn with_string_in(
+        &self,
+        field: FieldId,
+        from: Bound<&str>,
+        to: Bound<&str>,
+    ) -> Result<RoaringBitmap, ColumnError> {
+        // The keys of a value continue with 0, those of longer ones with at least 1.
+        let beyond = |value: &str| [keys::string_prefix(field, value.as_bytes()), vec![1]].concat();
+        let from = match from {
+            Bound::Included(value) => keys::string_prefix(field, value.as_bytes()),
+            Bound::Excluded(value) => beyond(value),
+            Bound::Unbounded => keys::field(field),
+        };
+        let before = match to {
+            Bound::Included(value) => Some(beyond(value)),
+            Bound::Excluded(value) => Some(keys::string_prefix(field, value.as_bytes())),
+            Bound::Unbounded => keys::after_field(field),
+        };
+        self.between(FACET_STRINGS, &from, before.as_deref(), |_| true)
+    }
+
+    /// The documents with a string that begins so.
+    pub fn with_string_starting(&self, field: FieldId, prefix: &str) -> Result<RoaringBitmap, ColumnError> {
+        self.starting(FACET_STRINGS, &keys::string_prefix(field, prefix.as_bytes()))
+    }
+
+    /// The documents with a string that contains this one. Looks at every value of the field.
+    pub fn with_string_containing(&self, field: FieldId, part: &str) -> Result<RoaringBitmap, ColumnError> {
+        let finder = memchr::memmem::Finder::new(part);
+        let before = keys::after_field(field);
+        self.between(FACET_STRINGS, &keys::field(field), before.as_deref(), |key| {
+            keys::string_of(key).is_some_and(|value| finder.find(&value).is_some())
+        })
+    }
+
+    /// The documents whose field is flagged so.
+    pub fn flagged(&self, field: FieldId, flag: Flag) -> Result<RoaringBitmap, ColumnError> {
+        self.starting(FACET_FLAGS, &keys::flag(field, flag))
+    }
+
+    /// Whether a document's field is flagged so.
+    pub fn is_flagged(&self, field: FieldId, flag: Flag, document: LocalDocId) -> Result<bool, ColumnError> {
+        let key = [keys::flag(field, flag), ((document.0 >> 16) as u16).to_be_bytes().to_vec()].concat();
+        let Some(bytes) = self.store.get(FACET_FLAGS, &key)? else { return Ok(false) };
+        Ok(Block::decode(bytes).ok_or(ColumnError::Corrupt(FACET_FLAGS))?.contains(document.0 as u16))
+    }
+
+    /// A document's values on a field; `None` when it has no number and no string there.
+    pub fn values(&self, field: FieldId, document: LocalDocId) -> Result<Option<DocValues<'a>>, ColumnError> {
+        let bytes = self.store.get(FACET_VALUES, &keys::values(field, document))?;
+        bytes.map(|bytes| DocValues::decode(bytes).ok_or(ColumnError::Corrupt(FACET_VALUES))).transpose()
+    }
+
+    /// A document's point.
+    pub fn point(&self, document: LocalDocId) -> Result<Option<GeoPoint>, ColumnError> {
+        let bytes = self.store.get(GEO_POINTS, &document.0.to_be_bytes())?;
+        bytes.map(|bytes| decode_point(bytes).ok_or(ColumnError::Corrupt(GEO_POINTS))).transpose()
+    }
+
+    /// The documents whose point satisfies `belongs`. Looks at every point.
+    pub fn with_point(&self, belongs: impl Fn(GeoPoint) -> bool) -> Result<RoaringBitmap, ColumnError> {
+        let mut found = RoaringBitmap::new();
+        self.store.scan(GEO_POINTS, &[0], &mut |key, value| {
+            let point = decode_point(value).ok_or(ColumnError::Corrupt(GEO_POINTS))?;
+            if belongs(point) {
+                found.insert(keys::document_of(key).ok_or(ColumnError::Corrupt(GEO_POINTS))?.0);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(found)
+    }
+
+    /// Visits the numbers of a field, as bits, in order.
+    pub fn walk_numbers(
+        &self,
+        field: FieldId,
+        descending: bool,
+        visit: &mut Visit<'_, u64>,
+    ) -> Result<(), ColumnError> {
+        self.walk(FACET_NUMBERS, field, descending, &mut |key, documents| {
+            let bits = key.get(2..).and_then(|rest| rest.first_chunk()).ok_or(ColumnError::Corrupt(FACET_NUMBERS))?;
+            visit(&u64::from_be_bytes(*bits), documents)
+        })
+    }
+
+    /// Visits the normalised strings of a field in order.
+    pub fn walk_strings(
+        &self,
+        field: FieldId,
+        descending: bool,
+        visit: &mut Visit<'_, str>,
+    ) -> Result<(), ColumnError> {
+        self.walk(FACET_STRINGS, field, descending, &mut |key, documents| {
+            let value = keys::string_of(key).and_then(|value| String::from_utf8(value).ok());
+            visit(&value.ok_or(ColumnError::Corrupt(FACET_STRINGS))?, documents)
+        })
+    }
+
+    /// Visits the values of a field, each with the key of one of its blocks and the documents of all of them.
+    fn walk(
+        &self,
+        tree: TreeId,
+        field: FieldId,
+        descending: bool,
+        visit: &mut Visit<'_, [u8]>,
+    ) -> Result<(), ColumnError> {
+        let prefix = keys::field(field);
+        let mut current: Vec<u8> = Vec::new();
+        let mut documents = RoaringBitmap::new();
+        let mut is_over = false;
+        let mut entry = |key: &[u8], value: &[u8]| {
+            if !key.starts_with(&prefix) || key.len() < prefix.len() + 2 {
+                return Ok(ControlFlow::Break(()));
+            }
+            let same = current.len() == key.len() && current[..key.len() - 2] == key[..key.len() - 2];
+            if !same && !current.is_empty() {
+                let flow = visit(&current, std::mem::take(&mut documents))?;
+                if flow.is_break() {
+                    is_over = true;
+                    return Ok(flow);
+                }
+            }
+            if !same {
+                current.clear();
+                current.extend_from_slice(key);
+            }
+            let (base, block) = decode_block(tree, key, value)?;
+            block.add_to(base, &mut documents);
+            Ok(ControlFlow::Continue(()))
+        };
+        if descending {
+            let after = keys::after_field(field).unwrap_or_else(|| vec![u8::MAX; 1024]);
+            self.store.scan_back(tree, &after, &mut entry)?;
+        } else {
+            self.store.scan(tree, &prefix, &mut entry)?;
+        }
+        if !is_over && !current.is_empty() {
+            // The last value has no successor that would end it; whether to go on no longer matters.
+            let _ = visit(&current, documents)?;
+        }
+        Ok(())
+    }
+
+    /// The documents of all blocks whose key begins so.
+    fn starting(&self, tree: TreeId, prefix: &[u8]) -> Result<RoaringBitmap, ColumnError> {
+        let mut gather = Gather::default();
+        self.store.scan(tree, prefix, &mut |key, value| {
+            if !key.starts_with(prefix) {
+                return Ok(ControlFlow::Break(()));
+            }
+            let (base, block) = decode_block(tree, key, value)?;
+            gather.add(base, block);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(gather.finish())
+    }
+
+    /// The documents of the blocks from `from` on, up to but without `before`, whose key is accepted.
+    fn between(
+        &self,
+        tree: TreeId,
+        from: &[u8],
+        before: Option<&[u8]>,
+        accepts: impl Fn(&[u8]) -> bool,
+    ) -> Result<RoaringBitmap, ColumnError> {
+        let mut gather = Gather::default();
+        self.store.scan(tree, from, &mut |key, value| {
+            if before.is_some_and(|before| key >= before) {
+                return Ok(ControlFlow::Break(()));
+            }
+            if accepts(key) {
+                let (base, block) = decode_block(tree, key, value)?;
+                gather.add(base, block);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(gather.finish())
+    }
+}
+
+fn decode_block<'b>(tree: TreeId, key: &[u8], value: &'b [u8]) -> Result<(u32, Block<'b>), ColumnError> {
+    keys::block_base(key).zip(Block::decode(value)).ok_or(ColumnError::Corrupt(tree))
+}
+
+fn decode_point(bytes: &[u8]) -> Option<GeoPoint> {
+    match bytes.as_chunks() {
+        ([lat, lng], []) => Some(GeoPoint { lat: f64::from_le_bytes(*lat), lng: f64::from_le_bytes(*lng) }),
+        _ => None,
+    }
+}

@@ -1,0 +1,221 @@
+//! Which documents of a partition a filter selects.
+
+use std::ops::Bound;
+
+use roaring::RoaringBitmap;
+
+use super::Filter;
+use super::check::SHARD;
+use super::tree::{Comparison, GeoTest, Node, Operator, Test};
+use crate::error::UserError;
+use crate::facets::columns::{ColumnError, Columns, Flag};
+use crate::facets::geo;
+use crate::facets::normalise::{normalise, number_bits, parse_number};
+use crate::facets::source::{FacetError, FacetSource};
+use crate::ids::FieldId;
+
+/// Operators that an attribute does not take are refused with this code on every route.
+const OPERATOR_CODE: &str = "invalid_search_filter";
+
+impl Filter {
+    /// The local numbers of the documents selected. The attributes must have been checked
+    /// ([`check_attributes`](Filter::check_attributes)).
+    ///
+    /// From left to right: an AND stops once nothing is left, so mistakes to its right go unnoticed; an OR evaluates all of
+    /// its members. With several partitions the filter is at fault if it is at fault in one of them.
+    pub fn evaluate(&self, source: &dyn FacetSource) -> Result<RoaringBitmap, FacetError> {
+        Evaluation { source, columns: source.columns(), code: self.code }.node(&self.root)
+    }
+}
+
+struct Evaluation<'s> {
+    source: &'s dyn FacetSource,
+    columns: Columns<'s>,
+    code: &'static str,
+}
+
+impl Evaluation<'_> {
+    fn node(&self, node: &Node) -> Result<RoaringBitmap, FacetError> {
+        match node {
+            Node::And(members) => {
+                let mut members = members.iter();
+                let mut selected = members.next().map_or_else(|| Ok(RoaringBitmap::new()), |first| self.node(first))?;
+                for member in members {
+                    if selected.is_empty() {
+                        break;
+                    }
+                    selected &= self.node(member)?;
+                }
+                Ok(selected)
+            }
+            Node::Or(members) => {
+                let mut selected = RoaringBitmap::new();
+                for member in members {
+                    selected |= self.node(member)?;
+                }
+                Ok(selected)
+            }
+            Node::Not(inner) => Ok(self.source.documents() - self.node(inner)?),
+            Node::Test(test) => self.test(test),
+            Node::Geo(test) => self.geo(test),
+            Node::Vectors(test) => Ok(self.source.documents_with_vectors(test)?),
+        }
+    }
+
+    fn test(&self, test: &Test) -> Result<RoaringBitmap, FacetError> {
+        if test.attribute == SHARD {
+            return self.shard(&test.operator);
+        }
+        // A field that no document ever had selects nothing whatever the operator, even `!=`; nor is the operator looked at.
+        let Some(field) = self.source.fields().id(&test.attribute) else { return Ok(RoaringBitmap::new()) };
+        if test.attribute == "_vectors" {
+            return Ok(RoaringBitmap::new());
+        }
+        self.check_operator(test)?;
+        Ok(match &test.operator {
+            Operator::Compare(comparison, operand) => self.compare(field, *comparison, operand)?,
+            Operator::In(operands) => {
+                let mut selected = RoaringBitmap::new();
+                for operand in operands {
+                    selected |= self.equal(field, operand)?;
+                }
+                selected
+            }
+            Operator::Between(from, to) => {
+                let numbers = parse_number(from).zip(parse_number(to));
+                let numbers = numbers.map(|(from, to)| (Bound::Included(from), Bound::Included(to)));
+                self.range(field, numbers, (Bound::Included(from), Bound::Included(to)))?
+            }
+            Operator::Exists => self.columns.flagged(field, Flag::Exists)?,
+            Operator::IsNull => self.columns.flagged(field, Flag::Null)?,
+            Operator::IsEmpty => self.columns.flagged(field, Flag::Empty)?,
+            Operator::Contains(part) => self.columns.with_string_containing(field, &normalise(part))?,
+            Operator::StartsWith(prefix) => match normalise(prefix).as_ref() {
+                "" => self.columns.flagged(field, Flag::Exists)?,
+                prefix => self.columns.with_string_starting(field, prefix)?,
+            },
+        })
+    }
+
+    /// Whether the settings let this attribute take this operator.
+    fn check_operator(&self, test: &Test) -> Result<(), UserError> {
+        let features = self.source.settings().filterable(&test.attribute).unwrap_or_default().filter;
+        let allowed = match &test.operator {
+            Operator::Compare(Comparison::Equal | Comparison::NotEqual, _) | Operator::In(_) => features.equality,
+            Operator::Compare(..) | Operator::Between(..) => features.comparison,
+            _ => features.equality || features.comparison,
+        };
+        if allowed {
+            return Ok(());
+        }
+        let message = format!("the filter operator is not allowed for the attribute `{}`", test.attribute);
+        Err(UserError::new(OPERATOR_CODE, message))
+    }
+
+    fn compare(&self, field: FieldId, comparison: Comparison, operand: &str) -> Result<RoaringBitmap, ColumnError> {
+        let number = parse_number(operand);
+        let below = |bound: fn(f64) -> Bound<f64>| number.map(|number| (Bound::Unbounded, bound(number)));
+        let above = |bound: fn(f64) -> Bound<f64>| number.map(|number| (bound(number), Bound::Unbounded));
+        match comparison {
+            Comparison::Equal => self.equal(field, operand),
+            Comparison::NotEqual => Ok(self.source.documents() - self.equal(field, operand)?),
+            Comparison::Less => self.range(field, below(Bound::Excluded), (Bound::Unbounded, Bound::Excluded(operand))),
+            Comparison::LessOrEqual => {
+                self.range(field, below(Bound::Included), (Bound::Unbounded, Bound::Included(operand)))
+            }
+            Comparison::Greater => {
+                self.range(field, above(Bound::Excluded), (Bound::Excluded(operand), Bound::Unbounded))
+            }
+            Comparison::GreaterOrEqual => {
+                self.range(field, above(Bound::Included), (Bound::Included(operand), Bound::Unbounded))
+            }
+        }
+    }
+
+    fn equal(&self, field: FieldId, operand: &str) -> Result<RoaringBitmap, ColumnError> {
+        let mut selected = self.columns.with_string(field, &normalise(operand))?;
+        if let Some(number) = parse_number(operand) {
+            selected |= self.columns.with_number(field, number_bits(number))?;
+        }
+        Ok(selected)
+    }
+
+    /// Numbers in one range or strings in another. Strings are compared with the operand as it was written: not normalised.
+    fn range(
+        &self,
+        field: FieldId,
+        numbers: Option<(Bound<f64>, Bound<f64>)>,
+        strings: (Bound<&str>, Bound<&str>),
+    ) -> Result<RoaringBitmap, ColumnError> {
+        let mut selected = self.columns.with_string_in(field, strings.0, strings.1)?;
+        if let Some((from, to)) = numbers {
+            selected |= self.columns.with_number_in(field, from.map(number_bits), to.map(number_bits))?;
+        }
+        Ok(selected)
+    }
+
+    /// An index without network shards knows no shard name.
+    fn shard(&self, operator: &Operator) -> Result<RoaringBitmap, FacetError> {
+        let names = match operator {
+            Operator::Compare(Comparison::Equal | Comparison::NotEqual, name) => std::slice::from_ref(name),
+            Operator::In(names) => names.as_slice(),
+            _ => return Err(self.fail("`_shard` only takes the operators `=`, `!=`, `IN` and `NOT IN`")),
+        };
+        match names.first() {
+            Some(name) => Err(self.fail(&format!("the shard `{name}` does not exist"))),
+            None => Ok(RoaringBitmap::new()),
+        }
+    }
+
+    fn geo(&self, test: &GeoTest) -> Result<RoaringBitmap, FacetError> {
+        let settings = self.source.settings();
+        let (points, shapes) = (geo::filters_points(settings), geo::takes_shapes(settings));
+        let in_range = |point: geo::GeoPoint| {
+            if point.is_in_range() {
+                return Ok(());
+            }
+            let geo::GeoPoint { lat, lng } = point;
+            Err(self
+                .fail(&format!("`{lat}, {lng}`: latitudes are between -90 and 90, longitudes between -180 and 180")))
+        };
+        if matches!(test, GeoTest::Polygon(_)) && !shapes {
+            return Err(self.fail("`_geoPolygon` needs `_geojson` to be filterable"));
+        }
+        if !points && !shapes {
+            return Err(self.fail("`_geo` and `_geojson` are not filterable"));
+        }
+        match test {
+            GeoTest::Radius { centre, radius_m, resolution } => {
+                in_range(*centre)?;
+                if resolution.is_some_and(|resolution| !(3.0..=1000.0).contains(&resolution.trunc())) {
+                    return Err(self.fail("the resolution of `_geoRadius` is between 3 and 1000"));
+                }
+                self.refuse_shapes(shapes)?;
+                Ok(self.columns.with_point(|point| centre.distance_m(point) <= *radius_m)?)
+            }
+            GeoTest::Box(bounds) => {
+                in_range(bounds.top_right)?;
+                in_range(bounds.bottom_left)?;
+                if bounds.top_right.lat < bounds.bottom_left.lat {
+                    return Err(self.fail("the top of a `_geoBoundingBox` must not be below its bottom"));
+                }
+                self.refuse_shapes(shapes)?;
+                Ok(self.columns.with_point(|point| bounds.contains(point))?)
+            }
+            GeoTest::Polygon(points) => {
+                points.iter().copied().try_for_each(in_range)?;
+                self.refuse_shapes(shapes)?;
+                Ok(RoaringBitmap::new())
+            }
+        }
+    }
+
+    /// Shapes are not indexed: an answer without them would be incomplete, so there is none.
+    fn refuse_shapes(&self, shapes: bool) -> Result<(), FacetError> {
+        if shapes { Err(self.fail("filtering on the shapes in `_geojson` is not supported")) } else { Ok(()) }
+    }
+
+    fn fail(&self, message: &str) -> FacetError {
+        FacetError::User(UserError::new(self.code, message))
+    }
+}

@@ -1,0 +1,217 @@
+//! Points on the globe: what a document's `_geo` may be, distances, and the shapes of geo filters.
+
+use serde_json::Value;
+
+use crate::error::UserError;
+use crate::settings::{FilterableRule, Settings};
+
+/// Radius of the sphere that distances are measured on, in metres.
+const EARTH_RADIUS_M: f64 = 6_371_000.0;
+
+/// Candidates within this many metres of the first one of a sort bucket share its bucket.
+const BUCKET_METRES: f64 = 1.0;
+
+/// Most documents in one bucket of a geo sort.
+const BUCKET_DOCUMENTS_MAX: usize = 1000;
+
+/// From this many candidates on, a geo sort walks them by exact distance; below, by whole metres.
+const EXACT_WALK_CANDIDATES: usize = 1000;
+
+/// A place, in degrees. Documents may hold places outside of the usual ranges; requests may not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GeoPoint {
+    /// North of the equator.
+    pub lat: f64,
+    /// East of Greenwich.
+    pub lng: f64,
+}
+
+impl GeoPoint {
+    /// The haversine distance in metres, rounded to the millimetre.
+    pub fn distance_m(self, other: Self) -> f64 {
+        let haversine = |radians: f64| (1.0 - radians.cos()) / 2.0;
+        let (lat, other_lat) = (self.lat.to_radians(), other.lat.to_radians());
+        let inner =
+            haversine(other_lat - lat) + lat.cos() * other_lat.cos() * haversine((other.lng - self.lng).to_radians());
+        let metres = 2.0 * EARTH_RADIUS_M * inner.clamp(0.0, 1.0).sqrt().asin();
+        (metres * 1000.0).round() / 1000.0
+    }
+
+    /// Whether latitude is within ±90 and longitude within ±180 degrees.
+    pub fn is_in_range(self) -> bool {
+        (-90.0..=90.0).contains(&self.lat) && (-180.0..=180.0).contains(&self.lng)
+    }
+}
+
+/// A rectangle between two meridians and two parallels, edges included. With `right < left` it crosses the antimeridian.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GeoBox {
+    /// The corner with the greatest latitude, at the eastern edge.
+    pub top_right: GeoPoint,
+    /// The corner with the least latitude, at the western edge.
+    pub bottom_left: GeoPoint,
+}
+
+impl GeoBox {
+    /// Whether the point lies inside or on an edge.
+    pub fn contains(self, point: GeoPoint) -> bool {
+        let (left, right) = (self.bottom_left.lng, self.top_right.lng);
+        let between =
+            if right < left { point.lng >= left || point.lng <= right } else { (left..=right).contains(&point.lng) };
+        between && (self.bottom_left.lat..=self.top_right.lat).contains(&point.lat)
+    }
+}
+
+/// Whether documents' `_geo` are examined and kept as points: `_geo` is sortable, or filterable by its plain name.
+pub fn takes_points(settings: &Settings) -> bool {
+    filters_points(settings) || sorts_points(settings)
+}
+
+/// Whether geo filters look at `_geo`. Patterns do not switch them on.
+pub fn filters_points(settings: &Settings) -> bool {
+    is_plainly_filterable(settings, "_geo")
+}
+
+/// Whether documents may be sorted by distance.
+pub fn sorts_points(settings: &Settings) -> bool {
+    settings.sortable_attributes.contains("_geo")
+}
+
+/// Whether documents' `_geojson` are examined and geo filters look at them.
+pub fn takes_shapes(settings: &Settings) -> bool {
+    is_plainly_filterable(settings, "_geojson")
+}
+
+fn is_plainly_filterable(settings: &Settings, field: &str) -> bool {
+    settings.filterable_attributes.iter().any(|rule| matches!(rule, FilterableRule::Name(name) if name == field))
+}
+
+/// The point in a document's `_geo`, if it is one.
+pub fn point_of(value: &Value) -> Option<GeoPoint> {
+    check_point(value).ok().flatten()
+}
+
+/// Checks a document's `_geo` where [`takes_points`]: null, or an object with exactly `lat` and `lng`, each a finite number
+/// or a string of one. Otherwise the addition fails with `invalid_document_geo_field`.
+pub fn check_point(value: &Value) -> Result<Option<GeoPoint>, UserError> {
+    let fail = |what: &str| {
+        let message =
+            format!("the `_geo` field must be an object with the numbers `lat` and `lng`: {what}, found {value}");
+        Err(UserError::new("invalid_document_geo_field", message))
+    };
+    let members = match value {
+        Value::Null => return Ok(None),
+        Value::Object(members) => members,
+        _ => return fail("it is not an object"),
+    };
+    let coordinate = |name: &str| match members.get(name) {
+        Some(Value::Number(number)) => number.as_f64().filter(|number| number.is_finite()),
+        Some(Value::String(text)) => text.parse().ok().filter(|number: &f64| number.is_finite()),
+        _ => None,
+    };
+    match (coordinate("lat"), coordinate("lng")) {
+        (None, _) => fail("`lat` is missing or not a number"),
+        (_, None) => fail("`lng` is missing or not a number"),
+        _ if members.len() > 2 => fail("it has other members"),
+        (Some(lat), Some(lng)) => Ok(Some(GeoPoint { lat, lng })),
+    }
+}
+
+/// One document in a geo sort: its distance in metres, or `None` without a point.
+pub type Distance<D> = (Option<f64>, D);
+
+/// Groups candidates into the buckets of a geo sort. Within a bucket documents are equal for the later rules; buckets come
+/// in order, those without a point last. `D` is the document's number: its order is the last tie-break.
+///
+/// Walking the candidates by distance, one that is within a metre of the *first* of the current bucket joins it.
+pub fn sort_buckets<D: Ord + Copy>(candidates: &[Distance<D>], descending: bool) -> Vec<Vec<D>> {
+    let mut walk: Vec<(f64, D)> =
+        candidates.iter().filter_map(|(distance, doc)| distance.map(|distance| (distance, *doc))).collect();
+    if candidates.len() < EXACT_WALK_CANDIDATES {
+        walk.sort_by(|a, b| a.0.trunc().total_cmp(&b.0.trunc()).then(a.1.cmp(&b.1)));
+    } else {
+        walk.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    }
+    if descending {
+        walk.reverse();
+    }
+    let mut buckets: Vec<Vec<D>> = Vec::new();
+    let mut first = f64::NEG_INFINITY;
+    for (distance, doc) in walk {
+        match buckets.last_mut() {
+            Some(bucket) if (distance - first).abs() <= BUCKET_METRES && bucket.len() < BUCKET_DOCUMENTS_MAX => {
+                bucket.push(doc);
+            }
+            _ => {
+                first = distance;
+                buckets.push(vec![doc]);
+            }
+        }
+    }
+    let mut without: Vec<D> =
+        candidates.iter().filter(|(distance, _)| distance.is_none()).map(|(_, doc)| *doc).collect();
+    if !without.is_empty() {
+        without.sort_unstable();
+        buckets.push(without);
+    }
+    for bucket in &mut buckets {
+        bucket.sort_unstable();
+    }
+    buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const LILLE: GeoPoint = GeoPoint { lat: 50.6299, lng: 3.0569 };
+    const PARIS: GeoPoint = GeoPoint { lat: 48.8566, lng: 2.3522 };
+
+    #[test]
+    fn distances_are_great_circles_to_the_millimetre() {
+        assert_eq!(LILLE.distance_m(LILLE), 0.0);
+        assert_eq!(LILLE.distance_m(PARIS), PARIS.distance_m(LILLE));
+        assert!((203_000.0..205_000.0).contains(&LILLE.distance_m(PARIS)));
+        let antipodes = GeoPoint { lat: 0.0, lng: 0.0 }.distance_m(GeoPoint { lat: 0.0, lng: 180.0 });
+        assert!((antipodes - std::f64::consts::PI * EARTH_RADIUS_M).abs() < 0.001);
+    }
+
+    #[test]
+    fn boxes_may_cross_the_antimeridian() {
+        let at = |lat, lng| GeoPoint { lat, lng };
+        let pacific = GeoBox { top_right: at(10.0, -170.0), bottom_left: at(-10.0, 170.0) };
+        assert!(pacific.contains(at(0.0, 175.0)) && pacific.contains(at(0.0, -175.0)));
+        assert!(pacific.contains(at(10.0, 170.0)) && !pacific.contains(at(0.0, 0.0)));
+        let africa = GeoBox { top_right: at(10.0, 20.0), bottom_left: at(-10.0, 0.0) };
+        assert!(africa.contains(at(0.0, 0.0)) && !africa.contains(at(0.0, 21.0)) && !africa.contains(at(11.0, 1.0)));
+    }
+
+    #[test]
+    fn a_documents_point_is_null_or_exactly_two_finite_numbers() {
+        assert_eq!(check_point(&json!(null)), Ok(None));
+        assert_eq!(point_of(&json!({"lat": "1.5", "lng": 91})), Some(GeoPoint { lat: 1.5, lng: 91.0 }));
+        for bad in [
+            json!("x"),
+            json!([1, 2]),
+            json!({}),
+            json!({"lat": 1}),
+            json!({"lat": " 1", "lng": 1}),
+            json!({"lat": "inf", "lng": 1}),
+            json!({"lat": 1, "lng": true}),
+            json!({"lat": 1, "lng": 2, "alt": 3}),
+        ] {
+            assert_eq!(check_point(&bad).map_err(|error| error.code), Err("invalid_document_geo_field"), "{bad}");
+        }
+    }
+
+    /// Buckets are measured from their first member, not from the neighbour: 0.0, 0.8 and 1.6 are two buckets, cut
+    /// differently in either direction.
+    #[test]
+    fn a_bucket_reaches_one_metre_from_its_first_member() {
+        let candidates = [(Some(1.6), 3), (None, 9), (Some(0.0), 1), (Some(0.8), 2)];
+        assert_eq!(sort_buckets(&candidates, false), [vec![1, 2], vec![3], vec![9]]);
+        assert_eq!(sort_buckets(&candidates, true), [vec![2, 3], vec![1], vec![9]]);
+    }
+}

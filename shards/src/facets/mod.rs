@@ -1,0 +1,23 @@
+//! Filters, facets, sort and distinct, and the columns they read.
+//!
+//! A document's *facts* ([`extract`]) are what these features know of it. [`columns`] keeps them in the trees of a
+//! partition: inverted (which documents have this value) and by document (which values it has). [`filter`] evaluates to
+//! bitmaps, [`sort`] to keys that merge across partitions, [`distribution`] to counts that merge.
+//!
+//! Everything here is synchronous and pure over a snapshot: the callers on an executor decide when to yield.
+
+pub mod columns;
+pub mod extract;
+pub mod filter;
+pub mod geo;
+pub mod normalise;
+pub mod sort;
+mod source;
+#[cfg(test)]
+mod test_support;
+
+pub use columns::{ColumnWriter, Columns};
+pub use extract::{Extractor, Facts, extract};
+pub use filter::{Filter, FilterFeatureSet, parse_filter, parse_filter_parameter, parse_filter_text};
+pub use sort::{SortBy, SortCriterion, SortKey, parse_sort, parse_sort_parameter};
+pub use source::{FacetError, FacetSource};

@@ -1,0 +1,148 @@
+//! The first documents in the order of some criteria.
+
+use std::collections::BinaryHeap;
+use std::ops::ControlFlow;
+
+use roaring::RoaringBitmap;
+
+use super::SortCriterion;
+use super::keys::{KeyReader, SortKey, SortKeys, Target};
+use crate::facets::columns::{ColumnError, Columns, Flag};
+use crate::facets::source::FacetSource;
+use crate::ids::{FieldId, LocalDocId};
+
+/// Up to this many candidates their keys are read one by one in any case.
+const READ_CANDIDATES: u64 = 1000;
+
+/// How documents with several values, or with none, are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SortMode {
+    /// Once each, at the best value; those without one come last.
+    Search,
+    /// As the documents routes do: twice if the field holds numbers and strings, not at all if it is there without a value;
+    /// last if it is not there.
+    Documents,
+}
+
+/// The first `limit` places in order, with their keys: partitions merge by keys, then by the documents' numbers in the
+/// index. Documents with equal keys come in the order of their numbers.
+pub fn sorted_page(
+    source: &dyn FacetSource,
+    criteria: &[SortCriterion],
+    candidates: &RoaringBitmap,
+    limit: usize,
+    mode: SortMode,
+) -> Result<Vec<(SortKeys, LocalDocId)>, ColumnError> {
+    let (first, rest) = KeyReader::new(source, criteria).split_first();
+    if let Some((Target::Field(Some(field)), descending)) = first
+        && is_walk_better(candidates.len(), limit as u64, source.documents().len())
+    {
+        let columns = source.columns();
+        let walk = Walk { columns, field, descending, candidates, rest, limit, mode, page: Vec::new() };
+        return walk.run();
+    }
+    read(&KeyReader::new(source, criteria), candidates, limit, mode)
+}
+
+/// A walk over the field's values meets a candidate every `documents / candidates` documents, until it has `limit`; reading
+/// costs one look-up for each candidate.
+fn is_walk_better(candidates: u64, limit: u64, documents: u64) -> bool {
+    candidates > READ_CANDIDATES && limit.saturating_mul(documents) < candidates.saturating_mul(candidates)
+}
+
+/// Reads the keys of every candidate and keeps the least.
+fn read(
+    reader: &KeyReader<'_>,
+    candidates: &RoaringBitmap,
+    limit: usize,
+    mode: SortMode,
+) -> Result<Vec<(SortKeys, LocalDocId)>, ColumnError> {
+    let mut least: BinaryHeap<(SortKeys, LocalDocId)> = BinaryHeap::new();
+    for document in candidates.iter().map(LocalDocId) {
+        let places = match mode {
+            SortMode::Search => vec![reader.best(document)?],
+            SortMode::Documents => reader.places(document)?,
+        };
+        for keys in places {
+            if least.len() < limit {
+                least.push((keys, document));
+            } else if let Some(mut greatest) = least.peek_mut()
+                && (&keys, document) < (&greatest.0, greatest.1)
+            {
+                *greatest = (keys, document);
+            }
+        }
+    }
+    Ok(least.into_sorted_vec())
+}
+
+/// Walks the values of the first criterion's field in order.
+struct Walk<'c> {
+    columns: Columns<'c>,
+    field: FieldId,
+    descending: bool,
+    candidates: &'c RoaringBitmap,
+    /// The other criteria.
+    rest: KeyReader<'c>,
+    limit: usize,
+    mode: SortMode,
+    page: Vec<(SortKeys, LocalDocId)>,
+}
+
+impl Walk<'_> {
+    fn run(mut self) -> Result<Vec<(SortKeys, LocalDocId)>, ColumnError> {
+        let (columns, field, descending) = (self.columns, self.field, self.descending);
+        let mut remaining = self.candidates.clone();
+        columns.walk_numbers(field, descending, &mut |bits, documents| {
+            self.take(SortKey::of_bits(*bits, descending), documents, &mut remaining)
+        })?;
+        if self.mode == SortMode::Documents {
+            remaining = self.candidates.clone();
+        }
+        if self.page.len() < self.limit {
+            columns.walk_strings(field, descending, &mut |value, documents| {
+                self.take(SortKey::string(value, descending), documents, &mut remaining)
+            })?;
+        }
+        if self.page.len() < self.limit {
+            let without = match self.mode {
+                SortMode::Search => remaining,
+                SortMode::Documents => self.candidates - columns.flagged(field, Flag::Exists)?,
+            };
+            self.append(SortKey::Missing, &without)?;
+        }
+        Ok(self.page)
+    }
+
+    /// Takes the documents of one value that were not met before.
+    fn take(
+        &mut self,
+        key: SortKey,
+        documents: RoaringBitmap,
+        remaining: &mut RoaringBitmap,
+    ) -> Result<ControlFlow<()>, ColumnError> {
+        if self.page.len() >= self.limit || remaining.is_empty() {
+            return Ok(ControlFlow::Break(()));
+        }
+        let group = documents & &*remaining;
+        *remaining -= &group;
+        self.append(key, &group)?;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Appends documents that are equal in the first criterion, as far as the page has room.
+    fn append(&mut self, key: SortKey, group: &RoaringBitmap) -> Result<(), ColumnError> {
+        let room = self.limit - self.page.len();
+        if self.rest.is_empty() {
+            let places =
+                group.iter().take(room).map(|document| (SortKeys::from_iter([key.clone()]), LocalDocId(document)));
+            self.page.extend(places);
+            return Ok(());
+        }
+        for (mut keys, document) in read(&self.rest, group, room, self.mode)? {
+            keys.insert(0, key.clone());
+            self.page.push((keys, document));
+        }
+        Ok(())
+    }
+}

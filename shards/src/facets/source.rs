@@ -1,0 +1,55 @@
+//! What the facets need of a partition.
+
+use roaring::RoaringBitmap;
+
+use crate::error::UserError;
+use crate::facets::columns::{ColumnError, Columns};
+use crate::facets::filter::{VectorsPart, VectorsTest};
+use crate::fields::FieldsMap;
+use crate::ids::{DocId, LocalDocId};
+use crate::settings::Settings;
+
+/// One partition at one epoch.
+pub trait FacetSource {
+    /// The partition's columns in its snapshot.
+    fn columns(&self) -> Columns<'_>;
+
+    /// Every path the index has met, of this epoch.
+    fn fields(&self) -> &FieldsMap;
+
+    /// The index's settings, of this epoch.
+    fn settings(&self) -> &Settings;
+
+    /// The local numbers of all documents of the partition.
+    fn documents(&self) -> &RoaringBitmap;
+
+    /// The number within the index of a document of this partition.
+    fn global(&self, document: LocalDocId) -> DocId;
+
+    /// The documents that satisfy a test of their vectors; fails for an embedder or fragment that the index does not have.
+    /// The default is right for a partition without vectors.
+    fn documents_with_vectors(&self, test: &VectorsTest) -> Result<RoaringBitmap, UserError> {
+        let Some(name) = &test.embedder else { return Ok(RoaringBitmap::new()) };
+        let unknown = |what: String| Err(UserError::new("invalid_search_filter", what));
+        let Some(embedder) = self.settings().embedders.get(name) else {
+            return unknown(format!("the embedder `{name}` does not exist"));
+        };
+        if let VectorsPart::Fragment(fragment) = &test.part
+            && embedder.get("indexingFragments").and_then(|fragments| fragments.get(fragment)).is_none()
+        {
+            return unknown(format!("the fragment `{fragment}` does not exist in the embedder `{name}`"));
+        }
+        Ok(RoaringBitmap::new())
+    }
+}
+
+/// Why facets could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FacetError {
+    /// The request is at fault.
+    #[error(transparent)]
+    User(#[from] UserError),
+    /// The partition's file is.
+    #[error(transparent)]
+    Column(#[from] ColumnError),
+}
