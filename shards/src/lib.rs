@@ -5,6 +5,8 @@ pub mod facets;
 pub mod fields;
 pub mod ids;
 pub mod partition;
+pub mod query;
+pub mod rank;
 pub mod search;
 pub mod settings;
 pub mod timestamp;

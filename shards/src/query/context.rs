@@ -1,0 +1,71 @@
+//! What turns query texts of one index into terms; made once per epoch and core.
+
+use ahash::AHashMap;
+use charabia::{Language, Tokenizer};
+
+use super::parse::{self, ParsedQuery};
+use crate::settings::{PrefixSearch, Settings};
+
+/// Most values used for one key.
+const SYNONYM_VALUES_MAX: usize = 50;
+/// Most words in the values of one key.
+const SYNONYM_WORDS_MAX: usize = 100;
+/// Keys of more words never match.
+const SYNONYM_KEY_WORDS_MAX: usize = 3;
+
+/// Normalised synonyms: words of the key -> values, each a list of words.
+pub type Synonyms = AHashMap<Vec<String>, Vec<Vec<String>>>;
+
+/// The tokenizer's view of an index's settings.
+pub struct QueryContext<'t> {
+    tokenizer: &'t Tokenizer<'t>,
+    synonyms: &'t Synonyms,
+    prefix_search: bool,
+}
+
+impl<'t> QueryContext<'t> {
+    /// A context of these parts, which live as long as the epoch they were made for.
+    pub fn new(tokenizer: &'t Tokenizer<'t>, synonyms: &'t Synonyms, settings: &Settings) -> Self {
+        Self { tokenizer, synonyms, prefix_search: settings.prefix_search == PrefixSearch::IndexingTime }
+    }
+
+    /// Cuts a query text; `locales` are the languages it may be in (`None`: any).
+    pub fn parse(&self, text: &str, locales: Option<&[Language]>) -> ParsedQuery {
+        parse::parse(text, self.tokenizer, locales, self.prefix_search)
+    }
+
+    /// The values for a row of words; empty when it is no key.
+    pub fn synonyms(&self, key: &[String]) -> &'t [Vec<String>] {
+        self.synonyms.get(key).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Normalises an index's synonyms, with the limits that hold for one key.
+pub fn normalise_synonyms(settings: &Settings, tokenizer: &Tokenizer<'_>) -> Synonyms {
+    let words = |text: &str| -> Vec<String> {
+        tokenizer.tokenize(text).filter(|token| token.is_word()).map(|token| token.lemma().to_owned()).collect()
+    };
+    let mut synonyms = Synonyms::default();
+    for (key, values) in &settings.synonyms {
+        let key = words(key);
+        if key.is_empty() || key.len() > SYNONYM_KEY_WORDS_MAX {
+            continue;
+        }
+        let known = synonyms.entry(key).or_default();
+        for value in values.iter().map(|value| words(value)).filter(|value| !value.is_empty()) {
+            if !known.contains(&value) {
+                known.push(value);
+            }
+        }
+    }
+    for values in synonyms.values_mut() {
+        let mut words_left = SYNONYM_WORDS_MAX;
+        values.truncate(SYNONYM_VALUES_MAX);
+        let kept = values
+            .iter()
+            .take_while(|value| words_left.checked_sub(value.len()).map(|left| words_left = left).is_some())
+            .count();
+        values.truncate(kept);
+    }
+    synonyms
+}

@@ -1,0 +1,20 @@
+//! From the text of a query to the graph of what may match it.
+//!
+//! [`parse`] cuts the text into terms, [`graph`] adds the joined words and says what may be dropped, [`resolve`] looks the
+//! nodes up in one partition's dictionary, and [`graph::QueryGraph::complete`] merges what all partitions found: limits in
+//! byte order hold over the union of the dictionaries, so that the number of partitions changes nothing.
+
+pub mod budget;
+pub mod context;
+pub mod graph;
+#[cfg(test)]
+pub(crate) mod naive;
+pub mod parse;
+pub mod resolve;
+pub mod source;
+
+pub use context::QueryContext;
+pub use graph::{Derivations, Node, Phrase, PrefixMode, QueryGraph};
+pub use parse::{ParsedQuery, Term, TermKind};
+pub use resolve::{NodeFacts, NodeQuestion};
+pub use source::{FieldTable, TermSource};

@@ -1,0 +1,161 @@
+//! The slow twin of a partition's inverted index: documents as JSON, everything by looking at all of it.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use charabia::{SeparatorKind, TokenKind, Tokenizer};
+use roaring::RoaringBitmap;
+use serde_json::Value;
+
+use super::source::TermSource;
+use crate::fields::FieldsMap;
+use crate::ids::FieldId;
+use crate::settings::Settings;
+
+/// An index in memory.
+#[derive(Default)]
+pub(crate) struct NaiveSource {
+    pub fields: FieldsMap,
+    docs: RoaringBitmap,
+    terms: BTreeMap<String, BTreeMap<u32, BTreeMap<FieldId, Vec<u16>>>>,
+    counts: BTreeMap<(u32, FieldId), usize>,
+}
+
+/// Where the next word of a field goes.
+#[derive(Default)]
+struct Cursor {
+    next: u32,
+    counted: usize,
+}
+
+impl NaiveSource {
+    /// Adds a document under a number that is free.
+    pub fn add(&mut self, doc: u32, value: &Value, settings: &Settings, tokenizer: &Tokenizer<'_>) {
+        self.docs.insert(doc);
+        let mut cursors: BTreeMap<FieldId, Cursor> = BTreeMap::new();
+        self.value(doc, "", value, settings, tokenizer, &mut cursors);
+        for (field, cursor) in cursors {
+            self.counts.insert((doc, field), cursor.counted);
+        }
+    }
+
+    fn value(
+        &mut self,
+        doc: u32,
+        path: &str,
+        value: &Value,
+        settings: &Settings,
+        tokenizer: &Tokenizer<'_>,
+        cursors: &mut BTreeMap<FieldId, Cursor>,
+    ) {
+        match value {
+            Value::Object(object) => {
+                for (key, value) in object {
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    self.fields.insert(&path);
+                    self.value(doc, &path, value, settings, tokenizer, cursors);
+                }
+                return;
+            }
+            Value::Array(items) => {
+                for item in items {
+                    self.value(doc, path, item, settings, tokenizer, cursors);
+                }
+                return;
+            }
+            _ => {}
+        }
+        let Some(field) = self.fields.insert(path) else { return };
+        if settings.searchable_weight(path).is_none() {
+            return;
+        }
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Null => String::new(),
+            other => other.to_string(),
+        };
+        let cursor = cursors.entry(field).or_default();
+        let mut position = cursor.next;
+        let mut first = true;
+        let mut hard = false;
+        for token in tokenizer.tokenize(&text) {
+            match token.kind {
+                TokenKind::Separator(kind) => hard |= kind == SeparatorKind::Hard,
+                kind => {
+                    if !first {
+                        position += if hard { 8 } else { 1 };
+                    }
+                    (first, hard) = (false, false);
+                    if kind == TokenKind::Word && position <= 0xffff && token.lemma().len() <= 250 {
+                        cursor.counted += 1;
+                        let docs = self.terms.entry(token.lemma().to_owned()).or_default();
+                        docs.entry(doc).or_default().entry(field).or_default().push(position as u16);
+                    }
+                }
+            }
+        }
+        cursor.next = position + 8;
+    }
+}
+
+impl TermSource for NaiveSource {
+    fn documents(&self) -> &RoaringBitmap {
+        &self.docs
+    }
+
+    fn term_docs(&self, term: &str) -> Rc<RoaringBitmap> {
+        Rc::new(self.terms.get(term).map(|docs| docs.keys().copied().collect()).unwrap_or_default())
+    }
+
+    fn occurrences(&self, term: &str, docs: &RoaringBitmap, each: &mut dyn FnMut(u32, FieldId, &[u16])) {
+        for (doc, fields) in self.terms.get(term).into_iter().flatten().filter(|(doc, _)| docs.contains(**doc)) {
+            for (field, positions) in fields {
+                each(*doc, *field, positions);
+            }
+        }
+    }
+
+    fn prefixed(&self, prefix: &str, each: &mut dyn FnMut(&str) -> bool) {
+        let _ = self.terms.keys().filter(|word| word.starts_with(prefix)).all(|word| each(word));
+    }
+
+    fn similar(&self, word: &str, distance_max: u8, prefix: bool, each: &mut dyn FnMut(&str, u8) -> bool) {
+        for candidate in self.terms.keys() {
+            let distance = if prefix {
+                let ends = candidate.char_indices().map(|(at, _)| at).chain([candidate.len()]);
+                ends.map(|end| distance(word, &candidate[..end])).min().unwrap_or(usize::MAX)
+            } else {
+                distance(word, candidate)
+            };
+            if distance <= usize::from(distance_max) && !each(candidate, distance as u8) {
+                return;
+            }
+        }
+    }
+
+    fn word_count(&self, doc: u32, field: FieldId) -> Option<u8> {
+        self.counts.get(&(doc, field)).filter(|count| **count <= 30).map(|count| *count as u8)
+    }
+}
+
+/// Edits between two words; a swap of neighbours is one, and no part is edited twice.
+pub(crate) fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut table = vec![vec![0usize; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            table[i][j] = match (i, j) {
+                (0, n) | (n, 0) => n,
+                _ => {
+                    let change = table[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                    let mut least = change.min(table[i - 1][j] + 1).min(table[i][j - 1] + 1);
+                    if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                        least = least.min(table[i - 2][j - 2] + 1);
+                    }
+                    least
+                }
+            };
+        }
+    }
+    table[a.len()][b.len()]
+}

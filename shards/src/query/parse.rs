@@ -1,0 +1,195 @@
+//! The words, phrases and negative words of a query text, with their positions.
+
+use charabia::{Language, SeparatorKind, TokenKind, Tokenizer};
+
+/// Tokens of a query that are read; what follows is ignored.
+const TOKENS_MAX: usize = 1000;
+/// Terms of a query; what follows the last one is ignored.
+pub const TERMS_MAX: usize = 10;
+/// What a hard separator adds to the distance of one between neighbours.
+const HARD_SEPARATOR_EXTRA: u16 = 7;
+
+/// A query text, cut into what must match and what must not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParsedQuery {
+    /// At most [`TERMS_MAX`]; none for a placeholder search.
+    pub terms: Vec<Term>,
+    /// Words and phrases (of one or more words) that no document of the result may hold.
+    pub negatives: Vec<Vec<Option<String>>>,
+}
+
+/// One thing that documents should hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// What it is.
+    pub kind: TermKind,
+    /// The position of its first word (or hole) in the query, from 0.
+    pub position: u16,
+    /// The position of its last word (or hole).
+    pub last_position: u16,
+}
+
+/// A word, or words in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TermKind {
+    /// A normalised word.
+    Word {
+        /// The word.
+        text: String,
+        /// Whether words that begin with it match too.
+        prefix: bool,
+    },
+    /// Words held exactly, in this order; `None` is a stop word, which any word fills. At least one is a word.
+    Phrase(Vec<Option<String>>),
+}
+
+struct OpenPhrase {
+    words: Vec<Option<String>>,
+    position: u16,
+    negative: bool,
+}
+
+struct Parser<'q> {
+    text: &'q str,
+    parsed: ParsedQuery,
+    /// The position that the next word takes.
+    position: u16,
+    /// Nothing took a position yet, so separators do not count.
+    at_start: bool,
+    phrase: Option<OpenPhrase>,
+}
+
+/// Parses a query. `prefix_search` says whether the last word may be the beginning of a word.
+pub fn parse(text: &str, tokenizer: &Tokenizer<'_>, locales: Option<&[Language]>, prefix_search: bool) -> ParsedQuery {
+    let mut parser = Parser { text, parsed: ParsedQuery::default(), position: 0, at_start: true, phrase: None };
+    let mut tokens = tokenizer.tokenize_with_allow_list(text, locales).take(TOKENS_MAX).peekable();
+    while let Some(token) = tokens.next() {
+        if parser.parsed.terms.len() == TERMS_MAX {
+            parser.phrase = None;
+            break;
+        }
+        match token.kind {
+            TokenKind::Word | TokenKind::StopWord | TokenKind::Unknown => {
+                let is_last = tokens.peek().is_none();
+                let is_stop = token.kind == TokenKind::StopWord;
+                parser.word(token.lemma(), is_stop, is_last, prefix_search, token.byte_start);
+            }
+            TokenKind::Separator(kind) => {
+                let end = token.byte_end.min(text.len());
+                parser.separator(text.get(token.byte_start..end).unwrap_or(""), token.byte_start, kind);
+            }
+        }
+    }
+    parser.close_phrase();
+    parser.parsed
+}
+
+impl Parser<'_> {
+    fn word(&mut self, lemma: &str, is_stop: bool, is_last: bool, prefix_search: bool, byte_start: usize) {
+        let position = self.position;
+        self.position = self.position.saturating_add(1);
+        self.at_start = false;
+        if let Some(phrase) = &mut self.phrase {
+            if phrase.words.is_empty() {
+                phrase.position = position;
+            }
+            phrase.words.push((!is_stop).then(|| lemma.to_owned()));
+        } else if is_negated(self.text, byte_start) {
+            self.parsed.negatives.push(vec![Some(lemma.to_owned())]);
+        } else if !is_stop || is_last {
+            let kind = TermKind::Word { text: lemma.to_owned(), prefix: is_last && prefix_search };
+            self.parsed.terms.push(Term { kind, position, last_position: position });
+        }
+    }
+
+    fn separator(&mut self, raw: &str, byte_start: usize, kind: SeparatorKind) {
+        let quotes = raw.matches('"').count();
+        let mut negative = false;
+        if let Some(at) = raw.rfind('"') {
+            negative = is_negated(self.text, byte_start + at);
+        }
+        if quotes > 0 {
+            let was_open = self.phrase.is_some();
+            self.close_phrase();
+            if (quotes - usize::from(was_open)) % 2 == 1 {
+                self.phrase = Some(OpenPhrase { words: Vec::new(), position: self.position, negative });
+            }
+        } else if kind == SeparatorKind::Hard && self.phrase.is_some() {
+            let negative = self.phrase.as_ref().is_some_and(|phrase| phrase.negative);
+            self.close_phrase();
+            self.phrase = Some(OpenPhrase { words: Vec::new(), position: self.position, negative });
+        }
+        if kind == SeparatorKind::Hard && !self.at_start {
+            self.position = self.position.saturating_add(HARD_SEPARATOR_EXTRA);
+        }
+    }
+
+    fn close_phrase(&mut self) {
+        let Some(phrase) = self.phrase.take() else { return };
+        if phrase.words.iter().all(Option::is_none) {
+            return;
+        }
+        if phrase.negative {
+            self.parsed.negatives.push(phrase.words);
+        } else if self.parsed.terms.len() < TERMS_MAX {
+            let last_position = phrase.position.saturating_add(phrase.words.len() as u16 - 1);
+            let kind = TermKind::Phrase(phrase.words);
+            self.parsed.terms.push(Term { kind, position: phrase.position, last_position });
+        }
+    }
+}
+
+/// Whether a `-` that itself follows a blank or the start of the text stands right before byte `at`.
+fn is_negated(text: &str, at: usize) -> bool {
+    let Some(before) = text.get(..at).and_then(|head| head.strip_suffix('-')) else { return false };
+    before.chars().next_back().is_none_or(char::is_whitespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn show(text: &str) -> String {
+        let stop_words = fst::Set::from_iter(["of", "the"]).unwrap();
+        let mut builder = charabia::TokenizerBuilder::new();
+        builder.stop_words(&stop_words);
+        let parsed = parse(text, &builder.build(), None, true);
+        let phrase = |words: &[Option<String>]| {
+            words.iter().map(|w| w.clone().unwrap_or("_".into())).collect::<Vec<_>>().join(" ")
+        };
+        let terms = parsed.terms.iter().map(|term| match &term.kind {
+            TermKind::Word { text, prefix } => format!("{text}{}@{}", if *prefix { "*" } else { "" }, term.position),
+            TermKind::Phrase(words) => format!("\"{}\"@{}", phrase(words), term.position),
+        });
+        let negatives = parsed.negatives.iter().map(|words| format!("-{}", phrase(words)));
+        terms.chain(negatives).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn queries_are_cut_as_documented() {
+        for (text, want) in [
+            ("", ""),
+            ("sun flower", "sun@0, flower*@1"),
+            ("sun flower ", "sun@0, flower@1"),
+            ("sun. flower", "sun@0, flower*@8"),
+            ("the lord of rings", "lord@1, rings*@3"),
+            ("lord of", "lord@0, of*@1"),
+            ("\"the lord of rings\" x", "\"_ lord _ rings\"@0, x*@4"),
+            ("\"of the\"", ""),
+            ("\"quick, brown\"", "\"quick\"@0, \"brown\"@8"),
+            ("\"never closed", "\"never closed\"@0"),
+            ("a \"b\" c", "a@0, \"b\"@1, c*@2"),
+            ("\"a\"\"b\"", "\"a\"@0, \"b\"@1"),
+            ("a -b c", "a@0, c*@2, -b"),
+            ("a -\"b c\" d", "a@0, d*@3, -b c"),
+            ("-7", "-7"),
+            ("a-x", "a@0, x*@1"),
+            ("- x", "x*@0"),
+            ("--x", "x*@0"),
+            ("-(x)", "x@0"),
+            ("1 2 3 4 5 6 7 8 9 10 11", "1@0, 2@1, 3@2, 4@3, 5@4, 6@5, 7@6, 8@7, 9@8, 10@9"),
+        ] {
+            assert_eq!(show(text), want, "{text}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What one partition's dictionary and postings say about the nodes of a query.
+
+use std::rc::Rc;
+
+use roaring::RoaringBitmap;
+
+use super::budget::{
+    ONE_TYPO_MAX, PREFIX_TABLE_BYTES, PREFIX_TABLE_WORDS, PREFIX_WORDS_MAX, TWO_TYPOS_MAX, WORD_BYTES_MAX, typo_cost,
+};
+use super::graph::{Node, Phrase};
+use super::source::{FieldTable, TermSource};
+
+/// What to look up for a node that is no phrase.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodeQuestion {
+    /// The word; empty for a phrase, which needs no look-up.
+    pub text: String,
+    /// Whether words that begin with it count.
+    pub prefix: bool,
+    /// Edits allowed.
+    pub budget: u8,
+    /// Whether it was joined: then only tolerant occurrences count.
+    pub joined: bool,
+}
+
+/// What one partition found. Lists are sorted and cut at the limits, so that cutting their union gives the index's lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Some document has the word itself.
+    pub word: bool,
+    /// Tolerant words that begin with it: as many as decide how the prefix is looked up.
+    pub prefixed: Vec<String>,
+    /// Tolerant words at cost 1.
+    pub one_typo: Vec<String>,
+    /// Tolerant words at cost 2.
+    pub two_typos: Vec<String>,
+    /// Byte offsets at which the word falls into two that stand side by side in so many documents (at least one).
+    pub splits: Vec<(u16, u32)>,
+}
+
+impl NodeQuestion {
+    /// The question that completes `node`.
+    pub fn of(node: &Node) -> Self {
+        let d = &node.derivations;
+        Self { text: d.text.clone(), prefix: d.prefix.is_some(), budget: d.budget, joined: node.len > 1 }
+    }
+
+    /// Looks the node up. `by_attribute` says that words count as neighbours anywhere in one field.
+    pub fn answer(&self, source: &dyn TermSource, fields: &FieldTable, by_attribute: bool) -> NodeFacts {
+        let mut facts = NodeFacts::default();
+        if self.text.is_empty() || self.text.len() > WORD_BYTES_MAX {
+            return facts;
+        }
+        facts.word = if self.joined {
+            is_tolerant(source, fields, &self.text)
+        } else {
+            !source.term_docs(&self.text).is_empty()
+        };
+        if self.prefix {
+            self.find_prefixed(source, fields, &mut facts);
+        }
+        if self.budget > 0 {
+            self.find_similar(source, fields, &mut facts);
+        }
+        for (cut, _) in self.text.char_indices().skip(1) {
+            let (left, right) = self.text.split_at(cut);
+            let count = pair_docs(source, (left, right), 1, by_attribute).len();
+            if count > 0 {
+                facts.splits.push((cut as u16, count as u32));
+            }
+        }
+        facts
+    }
+
+    fn find_prefixed(&self, source: &dyn TermSource, fields: &FieldTable, facts: &mut NodeFacts) {
+        let limit = if self.text.len() <= PREFIX_TABLE_BYTES { PREFIX_TABLE_WORDS } else { PREFIX_WORDS_MAX + 1 };
+        source.prefixed(&self.text, &mut |word| {
+            if is_tolerant(source, fields, word) {
+                facts.prefixed.push(word.to_owned());
+            }
+            facts.prefixed.len() < limit
+        });
+    }
+
+    fn find_similar(&self, source: &dyn TermSource, fields: &FieldTable, facts: &mut NodeFacts) {
+        source.similar(&self.text, self.budget, self.prefix, &mut |word, distance| {
+            let (list, limit) = match typo_cost(&self.text, word, distance, self.budget) {
+                Some(1) => (&mut facts.one_typo, ONE_TYPO_MAX),
+                Some(2) => (&mut facts.two_typos, TWO_TYPOS_MAX),
+                _ => return true,
+            };
+            if list.len() < limit && is_tolerant(source, fields, word) {
+                list.push(word.to_owned());
+            }
+            facts.one_typo.len() < ONE_TYPO_MAX || (self.budget == 2 && facts.two_typos.len() < TWO_TYPOS_MAX)
+        });
+    }
+}
+
+/// Whether some occurrence of the word may be found through typos and prefixes.
+pub fn is_tolerant(source: &dyn TermSource, fields: &FieldTable, word: &str) -> bool {
+    if fields.is_exact_word(word) {
+        return false;
+    }
+    let docs = source.term_docs(word);
+    if fields.tolerates_all() {
+        return !docs.is_empty();
+    }
+    let mut found = false;
+    source.occurrences(word, &docs, &mut |_, field, _| found |= fields.is_tolerant(field));
+    found
+}
+
+/// The occurrences of a word in `docs`, packed as document, field, position from the high bits down; rising.
+pub fn packed(source: &dyn TermSource, word: &str, docs: &RoaringBitmap) -> Vec<u64> {
+    let mut all = Vec::with_capacity(docs.len() as usize);
+    source.occurrences(word, docs, &mut |doc, field, positions| {
+        let base = u64::from(doc) << 32 | u64::from(field.0) << 16;
+        all.extend(positions.iter().map(|position| base | u64::from(*position)));
+    });
+    all
+}
+
+/// The documents where `right` follows `left` at a distance of at most `distance_max` within one field; with
+/// `by_attribute`, where one field has both.
+pub fn pair_docs(
+    source: &dyn TermSource,
+    (left, right): (&str, &str),
+    distance_max: u64,
+    by_attribute: bool,
+) -> RoaringBitmap {
+    let (left_docs, right_docs) = (source.term_docs(left), source.term_docs(right));
+    let both: RoaringBitmap = &*left_docs & &*right_docs;
+    if both.is_empty() {
+        return both;
+    }
+    let (lefts, rights) = (packed(source, left, &both), packed(source, right, &both));
+    let mut found = RoaringBitmap::new();
+    let mut from = 0;
+    for l in lefts {
+        let field = l & !0xffff;
+        let (least, most) =
+            if by_attribute { (field, field | 0xffff) } else { (l + 1, (l + distance_max).min(field | 0xffff)) };
+        while rights.get(from).is_some_and(|r| *r < least) {
+            from += 1;
+        }
+        if rights.get(from).is_some_and(|r| *r <= most) {
+            found.insert((l >> 32) as u32);
+        }
+    }
+    found
+}
+
+/// The documents that hold a phrase: all its words, each in a searched field, and in each window of three slots the
+/// neighbours side by side and the outer two at most two apart. Holes are skipped.
+pub fn phrase_docs(source: &dyn TermSource, fields: &FieldTable, phrase: &Phrase, by_attribute: bool) -> RoaringBitmap {
+    let mut docs: Option<RoaringBitmap> = None;
+    for word in phrase.0.iter().flatten() {
+        let with = word_docs(source, fields, word, Occurring::Anyhow);
+        docs = Some(docs.map_or_else(|| (*with).clone(), |docs| docs & &*with));
+        if docs.as_ref().is_some_and(RoaringBitmap::is_empty) {
+            return RoaringBitmap::new();
+        }
+    }
+    let mut docs = docs.unwrap_or_default();
+    for apart in [1, 2] {
+        for pair in phrase.0.windows(apart + 1) {
+            if let (Some(left), Some(right)) = (&pair[0], &pair[apart]) {
+                docs &= pair_docs(source, (left, right), apart as u64, by_attribute);
+            }
+        }
+    }
+    docs
+}
+
+/// Which occurrences of a word count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occurring {
+    /// All: the typed word itself, and words of phrases.
+    Anyhow,
+    /// Tolerant ones only: derived words.
+    Tolerantly,
+}
+
+/// The documents that have a word in a searched field.
+pub fn word_docs(source: &dyn TermSource, fields: &FieldTable, word: &str, how: Occurring) -> Rc<RoaringBitmap> {
+    let tolerantly = how == Occurring::Tolerantly;
+    if tolerantly && fields.is_exact_word(word) {
+        return Rc::new(RoaringBitmap::new());
+    }
+    let docs = source.term_docs(word);
+    if fields.searches_all() && (!tolerantly || fields.tolerates_all()) {
+        return docs;
+    }
+    let mut found = RoaringBitmap::new();
+    source.occurrences(word, &docs, &mut |doc, field, _| {
+        if fields.is_searched(field) && (!tolerantly || fields.is_tolerant(field)) {
+            found.insert(doc);
+        }
+    });
+    Rc::new(found)
+}

@@ -1,0 +1,170 @@
+//! What ranking needs to know of a partition's inverted index.
+
+use std::rc::Rc;
+
+use roaring::RoaringBitmap;
+
+use crate::fields::FieldsMap;
+use crate::ids::FieldId;
+use crate::settings::{Settings, covers_subtree, matches_pattern};
+
+/// The inverted index of one partition at one epoch. Documents are local numbers.
+pub trait TermSource {
+    /// All documents of the partition.
+    fn documents(&self) -> &RoaringBitmap;
+
+    /// The documents that have `term` in any searchable field; empty when none has.
+    fn term_docs(&self, term: &str) -> Rc<RoaringBitmap>;
+
+    /// Calls `each(document, field, positions)` for the documents of `docs` that have `term`, by rising document and then
+    /// rising field; positions rise and are unrounded.
+    fn occurrences(&self, term: &str, docs: &RoaringBitmap, each: &mut dyn FnMut(u32, FieldId, &[u16]));
+
+    /// Calls `each` for the terms that begin with `prefix` (itself included), in byte order, until it answers false.
+    fn prefixed(&self, prefix: &str, each: &mut dyn FnMut(&str) -> bool);
+
+    /// Calls `each(term, distance)` for the terms within `distance_max` (1 or 2) edits of `word`, in byte order, until it
+    /// answers false. A swap of neighbours is one edit; for a prefix search the distance is the smallest to any prefix of
+    /// the term. Distance 0 may be reported.
+    fn similar(&self, word: &str, distance_max: u8, prefix: bool, each: &mut dyn FnMut(&str, u8) -> bool);
+
+    /// All words that begin with `prefix` (itself excluded) as if they were one; `fields` tells tolerant occurrences, which
+    /// is the same for every search of an epoch, so a source may keep the table.
+    fn prefix_table(&self, prefix: &str, fields: &FieldTable) -> Rc<PrefixTable> {
+        Rc::new(PrefixTable::build(self, prefix, fields))
+    }
+
+    /// How many indexed words the field of the document holds, where that is at most 30.
+    fn word_count(&self, doc: u32, field: FieldId) -> Option<u8>;
+}
+
+/// The tolerant occurrences of all words with one prefix.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PrefixTable {
+    docs: Rc<RoaringBitmap>,
+    /// Document, field, position from the high bits down (32, 16, 16); rising.
+    occurrences: Vec<u64>,
+}
+
+impl PrefixTable {
+    /// Gathers the table word by word.
+    pub fn build<S: TermSource + ?Sized>(source: &S, prefix: &str, fields: &FieldTable) -> Self {
+        let mut words = Vec::new();
+        source.prefixed(prefix, &mut |word| {
+            if word != prefix && !fields.is_exact_word(word) {
+                words.push(word.to_owned());
+            }
+            true
+        });
+        let mut occurrences = Vec::new();
+        for word in &words {
+            source.occurrences(word, &source.term_docs(word), &mut |doc, field, positions| {
+                if fields.is_tolerant(field) {
+                    let base = u64::from(doc) << 32 | u64::from(field.0) << 16;
+                    occurrences.extend(positions.iter().map(|position| base | u64::from(*position)));
+                }
+            });
+        }
+        occurrences.sort_unstable();
+        let docs = RoaringBitmap::from_iter(occurrences.iter().map(|packed| (packed >> 32) as u32));
+        Self { docs: Rc::new(docs), occurrences }
+    }
+
+    /// The documents with an occurrence in a searched field.
+    pub fn docs(&self, fields: &FieldTable) -> Rc<RoaringBitmap> {
+        if fields.searches_all() {
+            return self.docs.clone();
+        }
+        let searched = self.occurrences.iter().filter(|packed| fields.is_searched(FieldId((*packed >> 16) as u16)));
+        Rc::new(searched.map(|packed| (packed >> 32) as u32).collect())
+    }
+
+    /// The occurrences in one document: field and position.
+    pub fn of(&self, doc: u32) -> impl Iterator<Item = (FieldId, u16)> {
+        let from = self.occurrences.partition_point(|packed| (packed >> 32) < u64::from(doc));
+        self.occurrences[from..]
+            .iter()
+            .take_while(move |packed| (*packed >> 32) == u64::from(doc))
+            .map(|packed| (FieldId((packed >> 16) as u16), *packed as u16))
+    }
+
+    /// Bytes held, for a cache's budget.
+    pub fn bytes(&self) -> usize {
+        self.occurrences.capacity() * 8 + self.docs.serialized_size()
+    }
+}
+
+/// What a search must know of each field, by its number.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FieldTable {
+    rows: Vec<FieldRow>,
+    all_searched: bool,
+    all_tolerant: bool,
+    disable_on_numbers: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct FieldRow {
+    weight: u16,
+    searched: bool,
+    tolerant: bool,
+}
+
+impl FieldTable {
+    /// The table of an index for a search restricted to `search_on` (`None`: all searchable fields).
+    pub fn new(fields: &FieldsMap, settings: &Settings, search_on: Option<&[String]>) -> Self {
+        let search_on = search_on.filter(|names| !names.iter().any(|name| name == "*"));
+        let rows: Vec<FieldRow> = fields
+            .iter()
+            .map(|(_, name)| {
+                let weight = settings.searchable_weight(name);
+                let named = search_on.is_none_or(|on| {
+                    on.iter().any(|n| if n.contains('*') { matches_pattern(n, name) } else { n == name })
+                });
+                let exact = settings.typo_tolerance.disable_on_attributes.iter().any(|n| covers_subtree(n, name));
+                FieldRow { weight: weight.unwrap_or(0), searched: weight.is_some() && named, tolerant: !exact }
+            })
+            .collect();
+        Self {
+            all_searched: search_on.is_none(),
+            all_tolerant: settings.typo_tolerance.disable_on_attributes.is_empty(),
+            disable_on_numbers: settings.typo_tolerance.disable_on_numbers,
+            rows,
+        }
+    }
+
+    /// The place of the field's name among the searchable attributes; 0 for fields newer than the table.
+    pub fn weight(&self, field: FieldId) -> u16 {
+        self.rows.get(usize::from(field.0)).map_or(0, |row| row.weight)
+    }
+
+    /// Whether this search looks into the field.
+    pub fn is_searched(&self, field: FieldId) -> bool {
+        self.all_searched || self.rows.get(usize::from(field.0)).is_some_and(|row| row.searched)
+    }
+
+    /// Whether words of the field may be found through typos and prefixes.
+    pub fn is_tolerant(&self, field: FieldId) -> bool {
+        self.all_tolerant || self.rows.get(usize::from(field.0)).is_none_or(|row| row.tolerant)
+    }
+
+    /// Whether every field is searched: then a term's documents need no look at positions.
+    pub fn searches_all(&self) -> bool {
+        self.all_searched
+    }
+
+    /// Whether words of every field are tolerant.
+    pub fn tolerates_all(&self) -> bool {
+        self.all_tolerant
+    }
+
+    /// Whether a word is one that is only found as written, by its shape.
+    pub fn is_exact_word(&self, word: &str) -> bool {
+        self.disable_on_numbers && word.chars().all(|c| c.is_numeric() || c.is_ascii_punctuation())
+    }
+
+    /// Which fields are searched, for error checks of `attributesToSearchOn`.
+    pub fn searched(&self) -> impl Iterator<Item = FieldId> {
+        self.rows.iter().enumerate().filter(|(_, row)| row.searched).map(|(at, _)| FieldId(at as u16))
+    }
+}

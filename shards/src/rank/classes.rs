@@ -1,0 +1,131 @@
+//! The documents that satisfy each node of the graph, by typo class.
+
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
+
+use ahash::AHashMap;
+use roaring::{MultiOps, RoaringBitmap};
+
+use super::plan::RankPlan;
+use crate::query::resolve::{Occurring, pair_docs, phrase_docs, word_docs};
+use crate::query::{Phrase, PrefixMode, TermSource};
+
+/// Classes of a node; [`ANY_CLASS`] stands for all of them.
+pub const CLASSES: usize = 3;
+/// The class of a path's node when the order knows no typos.
+pub const ANY_CLASS: u8 = 3;
+
+/// Lazily computed sets of one search on one partition.
+pub struct NodeDocs {
+    plan: Rc<RankPlan>,
+    source: Rc<dyn TermSource>,
+    classes: Vec<[OnceCell<Rc<RoaringBitmap>>; CLASSES + 1]>,
+    prefix_words: Vec<OnceCell<Rc<Vec<String>>>>,
+    phrases: RefCell<AHashMap<Phrase, Rc<RoaringBitmap>>>,
+}
+
+impl NodeDocs {
+    /// Nothing is computed yet.
+    pub fn new(plan: Rc<RankPlan>, source: Rc<dyn TermSource>) -> Self {
+        let classes = plan.graph.nodes.iter().map(|_| Default::default()).collect();
+        let prefix_words = plan.graph.nodes.iter().map(|_| OnceCell::new()).collect();
+        Self { plan, source, classes, prefix_words, phrases: RefCell::default() }
+    }
+
+    /// The documents that satisfy node `at` in `class` (0 to 2, or [`ANY_CLASS`]); a document may be in several classes.
+    pub fn class(&self, at: usize, class: u8) -> &Rc<RoaringBitmap> {
+        self.classes[at][usize::from(class)].get_or_init(|| match class {
+            0 => self.class_zero(at),
+            1 => self.class_one(at),
+            2 => self.words(&self.plan.graph.nodes[at].derivations.two_typos),
+            _ => Rc::new([0, 1, 2].map(|class| &**self.class(at, class)).union()),
+        })
+    }
+
+    /// The tolerant words that begin with the text of node `at`, without the text itself; none unless it is a prefix in
+    /// list mode.
+    pub fn prefix_words(&self, at: usize) -> &Rc<Vec<String>> {
+        self.prefix_words[at].get_or_init(|| {
+            let derivations = &self.plan.graph.nodes[at].derivations;
+            let Some(PrefixMode::List(last)) = &derivations.prefix else { return Rc::default() };
+            let mut words = Vec::new();
+            self.source.prefixed(&derivations.text, &mut |word| {
+                if last.as_ref().is_some_and(|last| word > last.as_str()) {
+                    return false;
+                }
+                if word != derivations.text {
+                    words.push(word.to_owned());
+                }
+                true
+            });
+            Rc::new(words)
+        })
+    }
+
+    /// The documents that hold a phrase.
+    pub fn phrase(&self, phrase: &Phrase) -> Rc<RoaringBitmap> {
+        if let Some(docs) = self.phrases.borrow().get(phrase) {
+            return docs.clone();
+        }
+        let docs = Rc::new(phrase_docs(&*self.source, &self.plan.fields, phrase, self.plan.by_attribute));
+        self.phrases.borrow_mut().insert(phrase.clone(), docs.clone());
+        docs
+    }
+
+    /// The documents that hold the two words of a split side by side.
+    pub fn split(&self, left: &str, right: &str) -> Rc<RoaringBitmap> {
+        let phrase = Phrase(vec![Some(left.to_owned()), Some(right.to_owned())]);
+        if let Some(docs) = self.phrases.borrow().get(&phrase) {
+            return docs.clone();
+        }
+        let (source, fields) = (&*self.source, &self.plan.fields);
+        let mut docs = pair_docs(source, (left, right), 1, self.plan.by_attribute);
+        if !fields.searches_all() && !docs.is_empty() {
+            docs &= &*word_docs(source, fields, left, Occurring::Anyhow);
+            docs &= &*word_docs(source, fields, right, Occurring::Anyhow);
+        }
+        let docs = Rc::new(docs);
+        self.phrases.borrow_mut().insert(phrase, docs.clone());
+        docs
+    }
+
+    fn words(&self, words: &[String]) -> Rc<RoaringBitmap> {
+        let docs: Vec<_> =
+            words.iter().map(|word| word_docs(&*self.source, &self.plan.fields, word, Occurring::Tolerantly)).collect();
+        Rc::new(docs.iter().map(|docs| &**docs).union())
+    }
+
+    fn class_zero(&self, at: usize) -> Rc<RoaringBitmap> {
+        let node = &self.plan.graph.nodes[at];
+        let d = &node.derivations;
+        if let Some(phrase) = &d.phrase {
+            return self.phrase(phrase);
+        }
+        let mut parts = Vec::new();
+        if d.word {
+            let how = if node.len > 1 { Occurring::Tolerantly } else { Occurring::Anyhow };
+            parts.push(word_docs(&*self.source, &self.plan.fields, &d.text, how));
+        }
+        match d.prefix {
+            Some(PrefixMode::Table) => {
+                parts.push(self.source.prefix_table(&d.text, &self.plan.fields).docs(&self.plan.fields))
+            }
+            Some(PrefixMode::List(_)) => parts.push(self.words(self.prefix_words(at))),
+            None => {}
+        }
+        parts.extend(d.synonyms.iter().map(|synonym| self.phrase(synonym)));
+        match parts.as_slice() {
+            [only] => only.clone(),
+            _ => Rc::new(parts.iter().map(|docs| &**docs).union()),
+        }
+    }
+
+    fn class_one(&self, at: usize) -> Rc<RoaringBitmap> {
+        let d = &self.plan.graph.nodes[at].derivations;
+        let words = self.words(&d.one_typo);
+        match &d.split {
+            Some((left, right)) => Rc::new(&*words | &*self.split(left, right)),
+            None => words,
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The order of documents: nested buckets by the *costs* of ranking rules.
+//!
+//! A document's cost under a rule is a pure function of the document, the query graph and facts of the whole index; so
+//! partitions rank on their own and merge by cost tuples, then document number. Scores, whose scale depends on which paths
+//! other documents use, are computed afterwards from what partitions tell about those paths (see [`score`]).
+//!
+//! A path is a way through the query graph. For each document only the paths of least cost under the rules so far matter;
+//! costs add up along a path, so the tuple of a document is the lexicographic minimum over its paths.
+
+pub mod classes;
+pub mod coarse;
+pub mod cost;
+pub mod evaluate;
+pub mod paths;
+pub mod plan;
+pub mod ranker;
+pub mod rules;
+pub mod score;
+pub mod slots;
+#[cfg(test)]
+mod tests;
+
+pub use plan::{RankPlan, RankedDoc, SortBy, SortValue};
+pub use ranker::{RankedPart, Ranker};
+pub use rules::{Rule, RuleList};

@@ -1,0 +1,166 @@
+//! What every partition must know to rank, and what it answers: plain data that travels between cores.
+
+use std::cmp::Ordering;
+
+use smallvec::SmallVec;
+
+use super::rules::{Rule, RuleList};
+use crate::ids::DocId;
+use crate::query::{FieldTable, QueryGraph};
+
+/// Costs by rule, in the order of the plan's graph rules.
+pub type Costs = SmallVec<[u32; 8]>;
+
+/// How to rank one search on any partition of its index.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RankPlan {
+    /// What matches.
+    pub graph: QueryGraph,
+    /// What orders.
+    pub rules: RuleList,
+    /// Weights and restrictions of fields.
+    pub fields: FieldTable,
+    /// Whether nearness means "in the same field".
+    pub by_attribute: bool,
+    /// How many attributes have weights of their own; 1 when all weigh the same.
+    pub weights: u32,
+    /// Documents wanted at least, best first (fewer when there are no more).
+    pub wanted: usize,
+    /// Whether scores will be computed, which needs more facts than the order.
+    pub scores: bool,
+}
+
+/// A criterion that orders documents by their values.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SortBy {
+    /// The values of a field.
+    Field {
+        /// The flattened name.
+        name: String,
+        /// Largest first; documents without a value are last either way.
+        descending: bool,
+    },
+    /// The distance of the document's point.
+    Geo {
+        /// Degrees.
+        lat: f64,
+        /// Degrees.
+        lng: f64,
+        /// As written in the request, for the score details.
+        shown: String,
+        /// Farthest first; documents without a point are last either way.
+        descending: bool,
+    },
+}
+
+/// What a document is sorted by under one criterion.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SortValue {
+    /// A number of the document, or metres.
+    Number(f64),
+    /// A normalised string.
+    Text(String),
+    /// Metres to a point, and the point.
+    Point {
+        /// Metres.
+        distance: f64,
+        /// Degrees.
+        lat: f64,
+        /// Degrees.
+        lng: f64,
+    },
+    /// Nothing to sort by.
+    Missing,
+}
+
+/// A document with its place in the order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankedDoc {
+    /// Its number in the index.
+    pub doc: DocId,
+    /// Its costs.
+    pub costs: Costs,
+    /// Its values under the sort criteria.
+    pub sorts: Vec<SortValue>,
+    /// Whether time ran out before it was ranked: then its costs are those known so far.
+    pub skipped: bool,
+}
+
+impl SortBy {
+    /// Whether larger values come first.
+    pub fn is_descending(&self) -> bool {
+        match self {
+            Self::Field { descending, .. } | Self::Geo { descending, .. } => *descending,
+        }
+    }
+}
+
+impl SortValue {
+    /// The order under a criterion: numbers, then strings, then nothing, whatever the direction.
+    pub fn compare(&self, other: &Self, descending: bool) -> Ordering {
+        let turned = |order: Ordering| if descending { order.reverse() } else { order };
+        match (self, other) {
+            (Self::Number(a), Self::Number(b)) => turned(a.total_cmp(b)),
+            (Self::Text(a), Self::Text(b)) => turned(a.cmp(b)),
+            (Self::Point { distance: a, .. }, Self::Point { distance: b, .. }) => turned(a.total_cmp(b)),
+            _ => self.kind().cmp(&other.kind()),
+        }
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Number(_) | Self::Point { .. } => 0,
+            Self::Text(_) => 1,
+            Self::Missing => 2,
+        }
+    }
+}
+
+impl RankPlan {
+    /// The order of two documents of the index under this plan; never `Equal` for different documents.
+    pub fn compare(&self, a: &RankedDoc, b: &RankedDoc) -> Ordering {
+        self.compare_rules(a, b, self.rules.rules.len()).then_with(|| a.doc.cmp(&b.doc))
+    }
+
+    /// The order by the first `count` rules only.
+    pub fn compare_rules(&self, a: &RankedDoc, b: &RankedDoc, count: usize) -> Ordering {
+        let mut graph_rule = 0;
+        for rule in &self.rules.rules[..count] {
+            let order = match rule {
+                Rule::Sort(at) => {
+                    let at = usize::from(*at);
+                    a.sorts[at].compare(&b.sorts[at], self.rules.sorts[at].is_descending())
+                }
+                _ => {
+                    graph_rule += 1;
+                    a.costs[graph_rule - 1].cmp(&b.costs[graph_rule - 1])
+                }
+            };
+            if order != Ordering::Equal {
+                return order;
+            }
+        }
+        Ordering::Equal
+    }
+
+    /// The place of a rule among the costs.
+    pub fn cost_index(&self, rule: Rule) -> Option<usize> {
+        self.rules.rules.iter().filter(|other| other.is_graph()).position(|other| *other == rule)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_before_strings_in_both_directions() {
+        let (one, two, text) = (SortValue::Number(1.0), SortValue::Number(2.0), SortValue::Text("a".into()));
+        for descending in [false, true] {
+            assert_eq!(one.compare(&text, descending), Ordering::Less);
+            assert_eq!(text.compare(&SortValue::Missing, descending), Ordering::Less);
+        }
+        assert_eq!(one.compare(&two, false), Ordering::Less);
+        assert_eq!(one.compare(&two, true), Ordering::Greater);
+    }
+}

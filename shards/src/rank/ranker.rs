@@ -1,0 +1,321 @@
+//! Ranks the documents of one partition, best first and no more than are wanted, in steps of bounded work.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use ahash::AHashSet;
+use roaring::RoaringBitmap;
+
+use super::classes::NodeDocs;
+use super::coarse::{Coarse, CoarseBucket, candidates, levels};
+use super::evaluate::Evaluator;
+use super::paths::{Path, Walk, visit};
+use super::plan::{Costs, RankPlan, RankedDoc, SortBy, SortValue};
+use super::rules::Rule;
+use super::score::{Profile, ScoreFacts};
+use crate::ids::{DocId, LocalDocId, PartitionNo};
+use crate::query::TermSource;
+use crate::query::resolve::{Occurring, phrase_docs, word_docs};
+
+/// Documents evaluated in one step.
+const CHUNK_DOCS: usize = 512;
+/// Paths of one bucket that are told apart; a query of ten words can have thousands, of which documents use a few.
+const PATHS_MAX: usize = 512;
+
+/// The values that documents of a partition are sorted by.
+pub trait SortSource {
+    /// For each of `docs` (local numbers, rising) its value under the criterion.
+    fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Vec<SortValue>;
+}
+
+/// What one partition answers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RankedPart {
+    /// The best documents, in order.
+    pub docs: Vec<RankedDoc>,
+    /// How many documents the query admits.
+    pub candidates: u64,
+    /// Whether `docs` has all that can be returned.
+    pub complete: bool,
+    /// What scores need, when they were asked for.
+    pub facts: ScoreFacts,
+}
+
+/// The work of ranking one search on one partition.
+pub struct Ranker {
+    plan: Rc<RankPlan>,
+    source: Rc<dyn TermSource>,
+    sorter: Rc<dyn SortSource>,
+    partition: PartitionNo,
+    partition_count: u16,
+    node_docs: Rc<NodeDocs>,
+    candidates: Rc<RoaringBitmap>,
+    /// Sort rules that come before any graph rule.
+    leading_sorts: usize,
+    groups: Option<VecDeque<Group>>,
+    group: Option<GroupWork>,
+    bucket: Option<BucketWork>,
+    out: Vec<RankedDoc>,
+    facts: ScoreFacts,
+    profiles: AHashSet<u64>,
+}
+
+struct Group {
+    docs: Rc<RoaringBitmap>,
+    sorts: Vec<SortValue>,
+}
+
+struct GroupWork {
+    group: Group,
+    coarse: Coarse,
+    /// Walks the same documents by dropped terms only, to tell which paths they use.
+    words: Option<Coarse>,
+    words_next: u32,
+}
+
+struct BucketWork {
+    docs: Vec<u32>,
+    done: usize,
+    evaluator: Evaluator,
+    ranked: Vec<RankedDoc>,
+}
+
+impl Ranker {
+    /// Starts: finds the candidates among `within`, the documents that pass the filter.
+    pub fn new(
+        plan: Rc<RankPlan>,
+        source: Rc<dyn TermSource>,
+        sorter: Rc<dyn SortSource>,
+        within: &RoaringBitmap,
+        (partition, partition_count): (PartitionNo, u16),
+    ) -> Self {
+        let node_docs = Rc::new(NodeDocs::new(plan.clone(), source.clone()));
+        let mut docs =
+            if plan.graph.term_count == 0 { within.clone() } else { candidates(&plan.graph, &node_docs, within) };
+        for negative in &plan.graph.negatives {
+            match negative.0.as_slice() {
+                [Some(word)] => docs -= &*word_docs(&*source, &plan.fields, word, Occurring::Anyhow),
+                _ => docs -= phrase_docs(&*source, &plan.fields, negative, plan.by_attribute),
+            }
+        }
+        let leading_sorts = plan.rules.rules.iter().take_while(|rule| !rule.is_graph()).count();
+        Self {
+            plan,
+            source,
+            sorter,
+            partition,
+            partition_count,
+            node_docs,
+            candidates: Rc::new(docs),
+            leading_sorts,
+            groups: None,
+            group: None,
+            bucket: None,
+            out: Vec::new(),
+            facts: ScoreFacts::default(),
+            profiles: AHashSet::new(),
+        }
+    }
+
+    /// The documents that the query admits.
+    pub fn candidates(&self) -> &Rc<RoaringBitmap> {
+        &self.candidates
+    }
+
+    /// Does a bounded piece of work; false when there is no more to do.
+    pub fn step(&mut self) -> bool {
+        if let Some(bucket) = &mut self.bucket {
+            if bucket.done < bucket.docs.len() {
+                self.evaluate_chunk();
+            } else {
+                self.finish_bucket();
+            }
+            return true;
+        }
+        if self.out.len() >= self.plan.wanted {
+            return false;
+        }
+        if let Some(group) = &mut self.group {
+            match group.coarse.next_bucket() {
+                Some(bucket) => self.start_bucket(bucket),
+                None => self.group = None,
+            }
+            return true;
+        }
+        if self.groups.is_none() {
+            self.groups = Some(self.make_groups());
+        }
+        match self.groups.as_mut().and_then(VecDeque::pop_front) {
+            Some(group) => {
+                self.start_group(group);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The answer. `expired` says that time ran out: what was not ranked follows by document number.
+    pub fn finish(mut self, expired: bool) -> RankedPart {
+        let wanted = self.plan.wanted;
+        let complete = !expired
+            && self.bucket.is_none()
+            && self.group.is_none()
+            && self.out.len() <= wanted
+            && self.groups.as_ref().is_some_and(VecDeque::is_empty);
+        if expired && self.out.len() < wanted {
+            let ranked: RoaringBitmap =
+                self.out.iter().map(|ranked| ranked.doc.local(self.partition_count).0).collect();
+            let rest = &*self.candidates - &ranked;
+            let costs: Costs = self.plan.rules.rules.iter().filter(|rule| rule.is_graph()).map(|_| 0).collect();
+            let sorts = vec![SortValue::Missing; self.plan.rules.sorts.len()];
+            for doc in rest.iter().take(wanted - self.out.len()) {
+                let doc = self.global(doc);
+                self.out.push(RankedDoc { doc, costs: costs.clone(), sorts: sorts.clone(), skipped: true });
+            }
+        }
+        self.out.truncate(wanted);
+        RankedPart { docs: self.out, candidates: self.candidates.len(), complete, facts: self.facts }
+    }
+
+    fn global(&self, doc: u32) -> DocId {
+        LocalDocId(doc).global(self.partition, self.partition_count)
+    }
+
+    fn has_graph_rules(&self) -> bool {
+        self.leading_sorts < self.plan.rules.rules.len()
+    }
+
+    /// Splits the candidates by the sort rules that come first.
+    fn make_groups(&mut self) -> VecDeque<Group> {
+        if self.leading_sorts == 0 {
+            return VecDeque::from([Group { docs: self.candidates.clone(), sorts: Vec::new() }]);
+        }
+        let docs: Vec<u32> = self.candidates.iter().collect();
+        let sorts = &self.plan.rules.sorts[..self.leading_sorts];
+        let columns: Vec<Vec<SortValue>> = sorts.iter().map(|by| self.sorter.sort_values(by, &docs)).collect();
+        let mut order: Vec<u32> = (0..docs.len() as u32).collect();
+        let compare = |a: u32, b: u32| {
+            columns
+                .iter()
+                .zip(sorts)
+                .map(|(column, by)| column[a as usize].compare(&column[b as usize], by.is_descending()))
+                .find(|order| order.is_ne())
+                .unwrap_or(std::cmp::Ordering::Equal)
+        };
+        order.sort_unstable_by(|a, b| compare(*a, *b).then(a.cmp(b)));
+        let mut groups = VecDeque::new();
+        let mut documents = 0;
+        for run in order.chunk_by(|a, b| compare(*a, *b).is_eq()) {
+            if documents >= self.plan.wanted && !self.has_graph_rules() {
+                // More than wanted already: one more group says that the answer is not complete.
+                groups.push_back(Group { docs: Rc::default(), sorts: Vec::new() });
+                break;
+            }
+            documents += run.len();
+            groups.push_back(Group {
+                docs: Rc::new(run.iter().map(|at| docs[*at as usize]).collect()),
+                sorts: columns.iter().map(|column| column[run[0] as usize].clone()).collect(),
+            });
+        }
+        groups
+    }
+
+    fn start_group(&mut self, group: Group) {
+        if !self.has_graph_rules() {
+            let wanted = self.plan.wanted - self.out.len();
+            for doc in group.docs.iter().take(wanted + 1) {
+                let doc = self.global(doc);
+                self.out.push(RankedDoc { doc, costs: Costs::new(), sorts: group.sorts.clone(), skipped: false });
+            }
+            return;
+        }
+        let rules = &self.plan.rules.rules[self.leading_sorts..];
+        let by_words = rules.first() == Some(&Rule::Words);
+        let by_typos = rules.get(usize::from(by_words)) == Some(&Rule::Typo);
+        let coarse =
+            |typos| Coarse::new(self.plan.clone(), self.node_docs.clone(), group.docs.clone(), by_words, typos);
+        let words = (self.plan.scores && by_words).then(|| coarse(false));
+        self.group = Some(GroupWork { coarse: coarse(by_typos), words, words_next: 0, group });
+    }
+
+    fn start_bucket(&mut self, bucket: CoarseBucket) {
+        self.note_used_paths(&bucket);
+        let classes = self.plan.rules.rules.contains(&Rule::Typo);
+        let paths = self.visit(bucket.words.unwrap_or(0), classes, bucket.typos, &bucket.docs);
+        let evaluator = Evaluator::new(self.plan.clone(), self.source.clone(), self.node_docs.clone(), paths);
+        self.bucket = Some(BucketWork { docs: bucket.docs.iter().collect(), done: 0, evaluator, ranked: Vec::new() });
+    }
+
+    fn visit(&self, words: u32, classes: bool, typos: Option<u32>, docs: &RoaringBitmap) -> Vec<(Path, RoaringBitmap)> {
+        let graph = &self.plan.graph;
+        let mut paths: Vec<(Path, RoaringBitmap)> = Vec::new();
+        for level in levels(graph, words) {
+            let walk = Walk { level, classes, words: Some(words), typos };
+            paths.extend(visit(graph, &self.node_docs, walk, docs, PATHS_MAX));
+        }
+        paths.sort_by(|a, b| a.0.cmp(&b.0));
+        paths.dedup_by(|a, b| a.0 == b.0);
+        paths
+    }
+
+    /// Tells which paths the documents use that lack as many terms as those of `bucket`: each the first it satisfies.
+    fn note_used_paths(&mut self, bucket: &CoarseBucket) {
+        let Some(work) = &mut self.group else { return };
+        let (Some(words), Some(walker)) = (bucket.words, &mut work.words) else { return };
+        if words < work.words_next {
+            return;
+        }
+        let sorts = work.group.sorts.clone();
+        let mut docs = RoaringBitmap::new();
+        while let Some(found) = walker.next_bucket() {
+            if found.words == Some(words) {
+                docs = found.docs;
+                break;
+            }
+        }
+        work.words_next = words + 1;
+        for (path, with) in self.visit(words, false, None, &docs) {
+            if !docs.is_disjoint(&with) {
+                docs -= with;
+                self.facts.used.push((sorts.clone(), words, path));
+            }
+        }
+    }
+
+    fn evaluate_chunk(&mut self) {
+        let Some(bucket) = &mut self.bucket else { return };
+        let until = (bucket.done + CHUNK_DOCS).min(bucket.docs.len());
+        let docs = &bucket.docs[bucket.done..until];
+        bucket.done = until;
+        let later: Vec<Vec<SortValue>> =
+            self.plan.rules.sorts[self.leading_sorts..].iter().map(|by| self.sorter.sort_values(by, docs)).collect();
+        let leading = self.group.as_ref().map_or(&[][..], |work| &work.group.sorts);
+        for found in bucket.evaluator.chunk(docs, self.plan.scores) {
+            let mut sorts = Vec::new();
+            if !self.plan.rules.sorts.is_empty() {
+                sorts.extend(leading.iter().cloned());
+                sorts.extend(later.iter().map(|column| column[found.index].clone()));
+            }
+            if self.plan.scores {
+                let paths = found
+                    .paths
+                    .into_iter()
+                    .map(|(number, costs)| (bucket.evaluator.path(number).clone(), costs))
+                    .collect();
+                let profile = Profile { sorts: sorts.clone(), costs: found.costs.clone(), paths };
+                if self.profiles.insert(profile.fingerprint()) {
+                    self.facts.profiles.push(profile);
+                }
+            }
+            let doc = LocalDocId(docs[found.index]).global(self.partition, self.partition_count);
+            bucket.ranked.push(RankedDoc { doc, costs: found.costs, sorts, skipped: false });
+        }
+    }
+
+    fn finish_bucket(&mut self) {
+        let Some(mut bucket) = self.bucket.take() else { return };
+        let plan = &self.plan;
+        bucket.ranked.sort_unstable_by(|a, b| plan.compare(a, b));
+        self.out.append(&mut bucket.ranked);
+    }
+}

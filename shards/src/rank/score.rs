@@ -1,0 +1,306 @@
+//! Scores of ranked documents.
+//!
+//! The best and worst cost possible under a rule, hence the scale of its score, depends on the paths that are still in the
+//! graph there: those that some document of the same bucket uses. Each document uses the first path, in visit order, on
+//! which it has the bucket's cost. Partitions therefore report the distinct profiles of the documents they ranked, and
+//! the scale is computed from the union.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use ahash::AHashMap;
+use serde_json::{Map, Value, json};
+
+use super::evaluate::is_next;
+use super::paths::{Path, Step, term_after, without_classes};
+use super::plan::{Costs, RankPlan, RankedDoc, SortBy, SortValue};
+use super::rules::Rule;
+
+/// What scores need to know of the documents of a partition.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ScoreFacts {
+    /// For buckets of the rule `words` (values of the sort rules before it, dropped terms): the paths used, without classes.
+    pub used: Vec<(Vec<SortValue>, u32, Path)>,
+    /// Each different kind of document that was ranked, once.
+    pub profiles: Vec<Profile>,
+}
+
+/// All that the ranking knows of a document but its number.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Its values under the sort criteria.
+    pub sorts: Vec<SortValue>,
+    /// Its costs.
+    pub costs: Costs,
+    /// The paths that it satisfies at the costs of its bucket, in visit order, with its costs on each.
+    pub paths: Vec<(Path, Costs)>,
+}
+
+/// The score of a document, rule by rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Score {
+    /// For each rule of the plan, in order: rank and maximum; (0, 0) for sort rules. Rank / maximum is the rule's score.
+    pub ranks: Vec<(u32, u32)>,
+    /// Time ran out before it was ranked.
+    pub skipped: bool,
+}
+
+/// Computes the scores of one search.
+pub struct Scorer<'a> {
+    plan: &'a RankPlan,
+    facts: &'a ScoreFacts,
+    whole: Vec<Path>,
+    /// The documents of one bucket share their ranks.
+    known: RefCell<AHashMap<Vec<u32>, Vec<Score>>>,
+}
+
+impl Profile {
+    /// A number that is the same for equal profiles and, for different ones, different but for one chance in 2^64.
+    pub fn fingerprint(&self) -> u64 {
+        use std::hash::{BuildHasher, Hash, Hasher};
+        let mut hasher = ahash::RandomState::with_seeds(1, 2, 3, 4).build_hasher();
+        (&self.costs, &self.paths).hash(&mut hasher);
+        for value in &self.sorts {
+            match value {
+                SortValue::Number(number) => number.to_bits().hash(&mut hasher),
+                SortValue::Text(text) => text.hash(&mut hasher),
+                SortValue::Point { distance, .. } => (1, distance.to_bits()).hash(&mut hasher),
+                SortValue::Missing => 0.hash(&mut hasher),
+            }
+        }
+        hasher.finish()
+    }
+}
+
+impl Score {
+    /// The score of all rules together, 0.0 to 1.0.
+    pub fn global(&self) -> f64 {
+        if self.skipped {
+            return 0.0;
+        }
+        fold(self.ranks.iter().copied().filter(|(_, max)| *max > 0))
+    }
+}
+
+/// Folds ranks of nested buckets into one score.
+fn fold(ranks: impl Iterator<Item = (u32, u32)>) -> f64 {
+    let (rank, max) = ranks.fold((1u128, 1u128), |(rank, max), (inner, inner_max)| {
+        let (inner, inner_max) = (u128::from(inner), u128::from(inner_max));
+        ((rank - 1).saturating_mul(inner_max).saturating_add(inner), max.saturating_mul(inner_max))
+    });
+    rank as f64 / max as f64
+}
+
+impl<'a> Scorer<'a> {
+    /// Scores for documents ranked under `plan`; `facts` are those of all partitions together.
+    pub fn new(plan: &'a RankPlan, facts: &'a ScoreFacts) -> Self {
+        let mut whole = Vec::new();
+        whole_paths(plan, 0, &mut Path::new(), &mut whole);
+        Self { plan, facts, whole, known: RefCell::default() }
+    }
+
+    /// The score of a ranked document.
+    pub fn score(&self, hit: &RankedDoc) -> Score {
+        if hit.skipped {
+            return Score { ranks: vec![(0, 0); self.plan.rules.rules.len()], skipped: true };
+        }
+        let cacheable = self.plan.rules.sorts.is_empty();
+        let key: Vec<u32> = hit.costs.to_vec();
+        if cacheable && let Some(known) = self.known.borrow().get(&key).and_then(|known| known.first()) {
+            return known.clone();
+        }
+        let score = self.compute(hit);
+        if cacheable {
+            self.known.borrow_mut().entry(key).or_default().push(score.clone());
+        }
+        score
+    }
+
+    fn compute(&self, hit: &RankedDoc) -> Score {
+        let mut ranks = Vec::with_capacity(self.plan.rules.rules.len());
+        let mut graph: Option<BTreeSet<Path>> = None;
+        let mut bucket: Vec<&Profile> = self.facts.profiles.iter().collect();
+        let mut classed = false;
+        let mut cost_at = 0;
+        for rule in &self.plan.rules.rules {
+            if let Rule::Sort(at) = rule {
+                let at = usize::from(*at);
+                bucket.retain(|profile| profile.sorts[at].compare(&hit.sorts[at], false).is_eq());
+                ranks.push((0, 0));
+                continue;
+            }
+            let max = 1 + match &graph {
+                None => self.whole.iter().map(|path| self.cost_max(*rule, path, true)).max(),
+                Some(paths) => paths.iter().map(|path| self.cost_max(*rule, path, false)).max(),
+            }
+            .unwrap_or(0);
+            let cost = hit.costs[cost_at];
+            ranks.push((max.saturating_sub(cost).max(1), max));
+            bucket.retain(|profile| profile.costs[cost_at] == cost);
+            cost_at += 1;
+            classed |= *rule == Rule::Typo;
+            let used = match rule {
+                Rule::Words if cost_at == 1 => self.used_by_words(hit),
+                Rule::ExactAttribute => continue,
+                _ => self.used(&bucket, graph.as_ref(), &hit.costs[..cost_at], classed),
+            };
+            if !used.is_empty() {
+                graph = Some(used);
+            }
+        }
+        Score { ranks, skipped: false }
+    }
+
+    fn used_by_words(&self, hit: &RankedDoc) -> BTreeSet<Path> {
+        let same = |sorts: &[SortValue]| sorts.iter().zip(&hit.sorts).all(|(a, b)| a.compare(b, false).is_eq());
+        let found = self.facts.used.iter().filter(|(sorts, words, _)| *words == hit.costs[0] && same(sorts));
+        found.map(|(_, _, path)| path.clone()).collect()
+    }
+
+    /// The paths that the documents of a bucket use, of those still in the graph.
+    fn used(
+        &self,
+        bucket: &[&Profile],
+        graph: Option<&BTreeSet<Path>>,
+        costs: &[u32],
+        classed: bool,
+    ) -> BTreeSet<Path> {
+        let kept =
+            |path: &Path| graph.is_none_or(|graph| graph.contains(path) || graph.contains(&without_classes(path)));
+        let first = |profile: &&Profile| {
+            let mut paths = profile.paths.iter().filter(|(path, on)| on[..costs.len()] == *costs && kept(path));
+            paths.next().map(|(path, _)| if classed { path.clone() } else { without_classes(path) })
+        };
+        bucket.iter().filter_map(first).collect()
+    }
+
+    /// The largest cost that a path can have under a rule. `whole` says that nothing was left out of the graph yet.
+    fn cost_max(&self, rule: Rule, path: &Path, whole: bool) -> u32 {
+        let graph = &self.plan.graph;
+        let nodes = path.iter().filter_map(|step| match step {
+            Step::Node { at, .. } => Some(&graph.nodes[usize::from(*at)]),
+            Step::Drop(_) => None,
+        });
+        let terms = || nodes.clone().map(|node| u32::from(node.len)).sum::<u32>();
+        match rule {
+            Rule::Words => {
+                let phrases: u32 = graph.nodes.iter().map(|node| node.phrase_extra()).sum();
+                let drops = path.iter().filter(|step| matches!(step, Step::Drop(_))).count();
+                let drops = if whole { graph.drop_ranks.iter().flatten().count() } else { drops };
+                drops as u32 + phrases
+            }
+            Rule::Typo => nodes.map(|node| node.class_max() + node.join_cost()).sum(),
+            Rule::Proximity => {
+                let mut before = None;
+                nodes
+                    .map(|node| {
+                        let near = before.replace(node).is_some_and(|left| is_next(left, node));
+                        u32::from(node.len) - 1 + if near { super::cost::FAR } else { 0 }
+                    })
+                    .sum()
+            }
+            Rule::AttributeRank => self.plan.weights.saturating_sub(1) * terms(),
+            Rule::WordPosition => 10 * terms(),
+            Rule::ExactAttribute => 2,
+            Rule::ExactWords => terms(),
+            Rule::Sort(_) => 0,
+        }
+    }
+
+    /// The members of `_rankingScoreDetails`. `hidden` tells fields whose values may not be shown.
+    pub fn details(&self, hit: &RankedDoc, hidden: &dyn Fn(&str) -> bool) -> Map<String, Value> {
+        let score = self.score(hit);
+        let mut details = Map::new();
+        if hit.skipped {
+            details.insert("skipped".into(), json!({ "order": 0 }));
+            return details;
+        }
+        let mut cost_at = 0;
+        for (at, rule) in self.plan.rules.rules.iter().enumerate() {
+            let order = details.len();
+            let (rank, max) = score.ranks[at];
+            let value = f64::from(rank) / f64::from(max.max(1));
+            let cost = if rule.is_graph() { hit.costs[cost_at] } else { 0 };
+            cost_at += usize::from(rule.is_graph());
+            let (key, shown) = match rule {
+                Rule::Words => {
+                    ("words", json!({"order": order, "matchingWords": rank, "maxMatchingWords": max, "score": value}))
+                }
+                Rule::Typo => {
+                    ("typo", json!({"order": order, "typoCount": cost, "maxTypoCount": max - 1, "score": value}))
+                }
+                Rule::Proximity => ("proximity", json!({"order": order, "score": value})),
+                Rule::AttributeRank if self.plan.rules.joined_attribute => {
+                    let other = score.ranks.get(at + 1).copied().unwrap_or((1, 1));
+                    let position = f64::from(other.0) / f64::from(other.1.max(1));
+                    let both = fold([(rank, max), other].into_iter());
+                    let shown = json!({"order": order, "attributeRankingOrderScore": value,
+                        "queryWordDistanceScore": position, "score": both});
+                    ("attribute", shown)
+                }
+                Rule::AttributeRank => ("attributeRank", json!({"order": order, "score": value})),
+                Rule::WordPosition if self.plan.rules.joined_attribute => continue,
+                Rule::WordPosition => ("wordPosition", json!({"order": order, "score": value})),
+                Rule::ExactAttribute => {
+                    ("exactness", exactness(order, cost, score.ranks.get(at + 1).copied().unwrap_or((1, 1))))
+                }
+                Rule::ExactWords => continue,
+                Rule::Sort(number) => {
+                    let number = usize::from(*number);
+                    let (key, shown) = sort_detail(order, &self.plan.rules.sorts[number], &hit.sorts[number], hidden);
+                    details.insert(key, shown);
+                    continue;
+                }
+            };
+            details.insert(key.into(), shown);
+        }
+        details
+    }
+}
+
+fn exactness(order: usize, cost: u32, (rank, max): (u32, u32)) -> Value {
+    match cost {
+        0 => json!({"order": order, "matchType": "exactMatch", "score": 1.0}),
+        1 => json!({"order": order, "matchType": "matchesStart", "score": 2.0 / 3.0}),
+        _ => json!({"order": order, "matchType": "noExactMatch", "matchingWords": rank - 1,
+            "maxMatchingWords": max - 1, "score": f64::from(rank) / f64::from(3 * max)}),
+    }
+}
+
+fn sort_detail(order: usize, by: &SortBy, value: &SortValue, hidden: &dyn Fn(&str) -> bool) -> (String, Value) {
+    let direction = if by.is_descending() { "desc" } else { "asc" };
+    match by {
+        SortBy::Field { name, .. } if hidden(name) => {
+            (format!("<hidden-rule-{order}>"), json!({"order": order, "value": "<hidden>"}))
+        }
+        SortBy::Field { name, .. } => {
+            let value = match value {
+                SortValue::Number(number) => json!(number),
+                SortValue::Text(text) => json!(text),
+                _ => Value::Null,
+            };
+            (format!("{name}:{direction}"), json!({"order": order, "value": value}))
+        }
+        SortBy::Geo { shown, .. } => {
+            let (point, distance) = match value {
+                SortValue::Point { distance, lat, lng } => {
+                    (json!({"lat": lat, "lng": lng}), json!((distance * 1000.0).trunc() / 1000.0))
+                }
+                _ => (Value::Null, Value::Null),
+            };
+            (format!("{shown}:{direction}"), json!({"order": order, "value": point, "distance": distance}))
+        }
+    }
+}
+
+fn whole_paths(plan: &RankPlan, term: usize, path: &mut Path, found: &mut Vec<Path>) {
+    if term == usize::from(plan.graph.term_count) {
+        found.push(path.clone());
+        return;
+    }
+    for (at, node) in plan.graph.nodes.iter().enumerate().filter(|(_, node)| usize::from(node.first) == term) {
+        path.push(Step::Node { at: at as u8, class: super::classes::ANY_CLASS });
+        whole_paths(plan, term_after(node), path, found);
+        path.pop();
+    }
+}

@@ -1,0 +1,250 @@
+//! Ranking over the naive index: the documented example, rules one by one, and any number of partitions.
+
+use std::rc::Rc;
+
+use charabia::TokenizerBuilder;
+use serde_json::{Value, json};
+
+use super::plan::{RankPlan, SortBy, SortValue};
+use super::ranker::{RankedPart, Ranker, SortSource};
+use super::rules::RuleList;
+use super::score::{ScoreFacts, Scorer};
+use crate::ids::PartitionNo;
+use crate::query::context::normalise_synonyms;
+use crate::query::naive::NaiveSource;
+use crate::query::{FieldTable, QueryContext, QueryGraph, TermSource};
+use crate::search::MatchingStrategy;
+use crate::settings::Settings;
+
+/// Sorts by top-level numbers and strings of the documents themselves.
+struct NaiveSorter(Vec<(u32, Value)>);
+
+impl SortSource for NaiveSorter {
+    fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Vec<SortValue> {
+        let SortBy::Field { name, .. } = by else { return vec![SortValue::Missing; docs.len()] };
+        let of = |doc: &u32| self.0.iter().find(|(number, _)| number == doc).map(|(_, value)| &value[name.as_str()]);
+        let value = |doc| match of(doc) {
+            Some(Value::Number(number)) => SortValue::Number(number.as_f64().unwrap_or(0.0)),
+            Some(Value::String(text)) => SortValue::Text(text.clone()),
+            _ => SortValue::Missing,
+        };
+        docs.iter().map(value).collect()
+    }
+}
+
+struct Search<'a> {
+    settings: Settings,
+    docs: &'a [Value],
+    partitions: u16,
+    strategy: MatchingStrategy,
+    search_on: Option<Vec<String>>,
+    sort: Vec<SortBy>,
+    wanted: usize,
+}
+
+impl<'a> Search<'a> {
+    fn over(docs: &'a [Value]) -> Self {
+        let (strategy, sort) = (MatchingStrategy::Last, Vec::new());
+        Self { settings: Settings::default(), docs, partitions: 1, strategy, search_on: None, sort, wanted: 1000 }
+    }
+
+    /// The ids and global scores of the hits in order, and the number of candidates.
+    fn run(&self, query: &str) -> (Vec<(i64, f64)>, u64) {
+        let (settings, count) = (&self.settings, self.partitions);
+        let stop_words = fst::Set::from_iter(settings.stop_words.iter()).unwrap();
+        let mut builder = TokenizerBuilder::new();
+        builder.stop_words(&stop_words);
+        let tokenizer = builder.build();
+        let mut sources: Vec<NaiveSource> = (0..count).map(|_| NaiveSource::default()).collect();
+        let mut names = crate::fields::FieldsMap::default();
+        let mut sorters: Vec<Vec<(u32, Value)>> = vec![Vec::new(); usize::from(count)];
+        for (number, doc) in self.docs.iter().enumerate() {
+            for key in doc.as_object().unwrap().keys() {
+                names.insert(key);
+            }
+            let (at, local) = (number % usize::from(count), number as u32 / u32::from(count));
+            sources[at].fields = names.clone();
+            sources[at].add(local, doc, settings, &tokenizer);
+            sorters[at].push((local, doc.clone()));
+        }
+        let synonyms = normalise_synonyms(settings, &tokenizer);
+        let context = QueryContext::new(&tokenizer, &synonyms, settings);
+        let mut graph = QueryGraph::sketch(&context.parse(query, None), &context, settings, self.strategy);
+        let fields = FieldTable::new(&names, settings, self.search_on.as_deref());
+        let by_attribute = settings.proximity_precision == crate::settings::ProximityPrecision::ByAttribute;
+        let questions = graph.questions();
+        let facts: Vec<Vec<_>> = sources
+            .iter()
+            .map(|source| questions.iter().map(|question| question.answer(source, &fields, by_attribute)).collect())
+            .collect();
+        graph.complete(&facts);
+        let rules = RuleList::new(settings, &self.sort, self.strategy, graph.term_count == 0);
+        let weights =
+            if settings.searchable_attributes == ["*"] { 1 } else { settings.searchable_attributes.len() as u32 };
+        let plan = Rc::new(RankPlan { graph, rules, fields, by_attribute, weights, wanted: self.wanted, scores: true });
+        let mut all = RankedPart::default();
+        for (number, (source, sorter)) in sources.into_iter().zip(sorters).enumerate() {
+            let within = source.documents().clone();
+            let place = (PartitionNo(number as u16), count);
+            let mut ranker = Ranker::new(plan.clone(), Rc::new(source), Rc::new(NaiveSorter(sorter)), &within, place);
+            while ranker.step() {}
+            let part = ranker.finish(false);
+            all.docs.extend(part.docs);
+            all.candidates += part.candidates;
+            all.facts.used.extend(part.facts.used);
+            all.facts.profiles.extend(part.facts.profiles);
+        }
+        all.docs.sort_by(|a, b| plan.compare(a, b));
+        all.docs.truncate(self.wanted);
+        let facts: ScoreFacts = all.facts;
+        let scorer = Scorer::new(&plan, &facts);
+        let id = |number: u32| self.docs[number as usize]["id"].as_i64().unwrap_or(0);
+        (all.docs.iter().map(|hit| (id(hit.doc.0), scorer.score(hit).global())).collect(), all.candidates)
+    }
+
+    fn ids(&self, query: &str) -> Vec<i64> {
+        self.run(query).0.into_iter().map(|(id, _)| id).collect()
+    }
+}
+
+fn texts(texts: &[&str]) -> Vec<Value> {
+    texts.iter().enumerate().map(|(at, text)| json!({"id": at as i64 + 100, "t": text})).collect()
+}
+
+/// The worked example of the specification, orders and scores, on every number of partitions.
+#[test]
+fn the_worked_example_comes_out() {
+    let docs: Vec<Value> = [
+        (1, "sun flower field"),
+        (2, "sunflower field"),
+        (3, "field of sun and flower"),
+        (4, "flower sun"),
+        (7, "sun. flower"),
+        (8, "sun-flower"),
+    ]
+    .iter()
+    .map(|(id, t)| json!({"id": id, "t": t}))
+    .collect();
+    for partitions in [1, 2, 5] {
+        let (hits, candidates) = Search { partitions, ..Search::over(&docs) }.run("sun flower");
+        let shown: Vec<(i64, f64)> =
+            hits.iter().map(|(id, score)| (*id, (score * 10_000.0).round() / 10_000.0)).collect();
+        let want = [(8, 1.0), (1, 0.9995), (4, 0.9648), (3, 0.9618), (7, 0.9008), (2, 0.6819)];
+        assert_eq!((shown.as_slice(), candidates), (&want[..], 6), "{partitions} partitions");
+    }
+}
+
+#[test]
+fn words_are_dropped_from_the_end() {
+    let docs = texts(&["red", "red fox", "fox", "red fox runs", "fox runs"]);
+    assert_eq!(Search::over(&docs).ids("red fox runs"), [103, 101, 100]);
+    let all = Search { strategy: MatchingStrategy::All, ..Search::over(&docs) };
+    assert_eq!(all.ids("red fox runs"), [103]);
+}
+
+#[test]
+fn typos_splits_joins_and_prefixes_are_found() {
+    let docs = texts(&["winter", "wintr", "win ter", "winterly", "vinter", "splinter"]);
+    assert_eq!(Search::over(&docs).ids("winter"), [100, 103, 101, 102]);
+    assert_eq!(Search::over(&docs).ids("winter "), [100, 101, 102]);
+    assert_eq!(Search::over(&docs).ids("win ter "), [102, 100]);
+}
+
+#[test]
+fn phrases_and_negatives_hold_exactly() {
+    let docs = texts(&["the quick brown fox", "quick fox", "brown quick fox", "quick brown dog"]);
+    assert_eq!(Search::over(&docs).ids("\"quick brown\""), [103, 100]);
+    assert_eq!(Search::over(&docs).ids("quick -brown"), [101]);
+    assert_eq!(Search::over(&docs).ids("quick -\"quick brown\""), [101, 102]);
+    assert_eq!(Search::over(&docs).ids("-quick"), [0i64; 0]);
+}
+
+#[test]
+fn synonyms_match_as_if_typed_but_after_the_word() {
+    let mut search = Search::over(&[]);
+    search.settings.synonyms =
+        [("car".to_owned(), vec!["automobile".to_owned(), "motor coach".to_owned()])].into_iter().collect();
+    let docs = texts(&["automobile", "car", "a motor coach", "motor of a coach"]);
+    let search = Search { docs: &docs, ..search };
+    assert_eq!(search.ids("car "), [101, 100, 102]);
+}
+
+#[test]
+fn weights_restrictions_and_sorts_apply() {
+    let docs = vec![
+        json!({"id": 1, "b": "tree", "a": "x", "n": 3}),
+        json!({"id": 2, "a": "tree", "b": "x", "n": 1}),
+        json!({"id": 3, "a": "tree tree", "b": "x"}),
+    ];
+    let mut search = Search::over(&docs);
+    search.settings.searchable_attributes = vec!["a".into(), "b".into()];
+    assert_eq!(search.ids("tree"), [2, 3, 1]);
+    search.search_on = Some(vec!["b".into()]);
+    assert_eq!(search.ids("tree"), [1]);
+    search.search_on = None;
+    search.sort = vec![SortBy::Field { name: "n".into(), descending: true }];
+    search.settings.ranking_rules = vec!["sort".into(), "words".into()];
+    assert_eq!(search.ids("tree"), [1, 2, 3]);
+    assert_eq!(search.ids(""), [1, 2, 3]);
+}
+
+/// Rules that come before `words` only bring up documents that hold every word; the others are counted all the same.
+#[test]
+fn documents_without_a_path_are_lost_but_counted() {
+    let docs = texts(&["red fox", "red"]);
+    let mut search = Search::over(&docs);
+    search.settings.ranking_rules = vec!["attributeRank".into()];
+    assert_eq!(search.run("red fox"), (vec![(100, 1.0)], 2));
+    search.settings.ranking_rules = vec![];
+    assert_eq!(search.ids("red fox"), [100, 101]);
+}
+
+mod partitions {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn word() -> impl Strategy<Value = String> {
+        let words =
+            ["sun", "flower", "sunflower", "flowers", "flover", "field", "of", "fie", "ld", "sunny", "summer", "7"];
+        proptest::sample::select(words.to_vec()).prop_map(str::to_owned)
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        proptest::collection::vec((word(), proptest::sample::select(vec![" ", " ", ". ", "-"])), 0..7)
+            .prop_map(|words| words.into_iter().map(|(word, gap)| word + gap).collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+        /// Hits, their order, their scores and the total are the same on one partition and on several, whole or cut short.
+        #[test]
+        fn the_number_of_partitions_changes_nothing(
+            docs in proptest::collection::vec((text(), text()), 0..25),
+            query in proptest::collection::vec(word(), 1..5),
+            last in proptest::bool::ANY,
+            weighted in proptest::bool::ANY,
+            wanted in 1usize..30,
+        ) {
+            let docs: Vec<Value> =
+                docs.into_iter().enumerate().map(|(id, (a, b))| json!({"id": id, "a": a, "b": b})).collect();
+            let strategy = if last { MatchingStrategy::Last } else { MatchingStrategy::All };
+            let mut search = Search { strategy, ..Search::over(&docs) };
+            if weighted {
+                search.settings.searchable_attributes = vec!["b".into(), "a".into()];
+            }
+            let query = query.join(" ");
+            let (whole, total) = search.run(&query);
+            for partitions in [1, 2, 5] {
+                search.partitions = partitions;
+                search.wanted = 1000;
+                prop_assert_eq!(&search.run(&query), &(whole.clone(), total));
+                search.wanted = wanted;
+                let (page, page_total) = search.run(&query);
+                let ids = |hits: &[(i64, f64)]| hits.iter().map(|hit| hit.0).collect::<Vec<_>>();
+                prop_assert_eq!((ids(&page), page_total), (ids(&whole[..wanted.min(whole.len())]), total));
+            }
+        }
+    }
+}
