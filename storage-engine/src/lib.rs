@@ -1,5 +1,18 @@
-//! Page store, log and the file seam below them.
+//! Page store, log and the file seam below them. No documents, no tasks, no HTTP; `FORMAT.md` has the bytes.
+//!
+//! What is durable when:
+//! * [`page::WriteTxn::commit`] returns once the new state survives a power cut at any later instant.
+//! * [`log::Log::append`] returns once the frame does.
+//!
+//! A write or sync that fails poisons its store until it is opened again: after a failed sync the kernel may have
+//! dropped the data and report success the next time.
 
-/// A named tree of a page store, by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TreeId(pub u8);
+pub mod io;
+pub mod log;
+pub mod page;
+
+pub use io::{Disk, DiskError, DiskFile, IoFuture, OpenMode};
+pub use page::{
+    CommitError, Cursor, OpenError, PageStore, ReadError, ReadTree, Snapshot, StoreOptions, TreeId, WriteError,
+    WriteTxn,
+};

@@ -1,0 +1,115 @@
+//! All file access of the engine: a disk and its files, asynchronous, owned by one core.
+//!
+//! [`uring::UringDisk`] has the real files, [`mem::MemDisk`] serves tests that need no faults.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::rc::Rc;
+
+pub mod mem;
+pub mod uring;
+
+/// What every operation returns: not `Send`, polled on the core that asked.
+pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DiskError>> + 'a>>;
+
+/// The bytes of a file as they were when the view was taken, or newer. A reader looks only at pages that no writer
+/// touches while it may (see `page::store`).
+pub type View = Rc<dyn AsRef<[u8]>>;
+
+/// Why an operation on a file failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DiskError {
+    /// Nothing has this name.
+    #[error("{path}: no such file or folder")]
+    NotFound {
+        /// The name asked for.
+        path: String,
+    },
+    /// Something has this name already.
+    #[error("{path}: exists already")]
+    Exists {
+        /// The name asked for.
+        path: String,
+    },
+    /// The device is full. Nothing of the operation counts as done.
+    #[error("{path}: no space left on the device")]
+    NoSpace {
+        /// The file written to.
+        path: String,
+    },
+    /// Any other failure of the device or the kernel.
+    #[error("{path}: {what} failed: {reason}")]
+    Failed {
+        /// The file.
+        path: String,
+        /// The operation.
+        what: &'static str,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+impl DiskError {
+    /// The error of a system call on a file.
+    pub fn of(path: &Path, what: &'static str, error: &std::io::Error) -> Self {
+        let path = path.display().to_string();
+        match error.kind() {
+            std::io::ErrorKind::NotFound => Self::NotFound { path },
+            std::io::ErrorKind::AlreadyExists => Self::Exists { path },
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Self::NoSpace { path },
+            _ => Self::Failed { path, what, reason: error.to_string() },
+        }
+    }
+}
+
+/// Whether a file must be there, must not, or may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// [`DiskError::NotFound`] unless it is there.
+    Existing,
+    /// [`DiskError::Exists`] if it is there.
+    CreateNew,
+    /// Made when it is not there.
+    OpenOrCreate,
+}
+
+/// A folder tree. Changes of names (create, rename, remove) survive a power cut once `sync_dir` of their folder returned.
+pub trait Disk {
+    /// Opens a file for reading and writing.
+    fn open<'a>(&'a self, path: &'a Path, mode: OpenMode) -> IoFuture<'a, Rc<dyn DiskFile>>;
+    /// Makes a folder and those above it.
+    fn create_dir_all<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()>;
+    /// Names in a folder, sorted.
+    fn list_dir<'a>(&'a self, path: &'a Path) -> IoFuture<'a, Vec<String>>;
+    /// Gives a file another name, replacing what had it, in one step.
+    fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> IoFuture<'a, ()>;
+    /// Removes a file.
+    fn remove_file<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()>;
+    /// Removes a folder and all in it; one that is not there is no error.
+    fn remove_dir_all<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()>;
+    /// Makes the names in a folder durable.
+    fn sync_dir<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()>;
+    /// Whether a file or folder has this name.
+    fn exists<'a>(&'a self, path: &'a Path) -> IoFuture<'a, bool>;
+}
+
+/// An open file. Writes are durable once a later `sync` returned; until then a crash may keep any part of them.
+pub trait DiskFile {
+    /// Bytes.
+    fn len(&self) -> u64;
+    /// Whether it holds nothing.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Exactly `len` bytes from `offset`; an error where the file ends before.
+    fn read_at(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>>;
+    /// Writes all bytes at `offset`, growing the file where needed.
+    fn write_at(&self, offset: u64, bytes: Vec<u8>) -> IoFuture<'_, ()>;
+    /// Cuts or grows (with zeros) the file.
+    fn set_len(&self, len: u64) -> IoFuture<'_, ()>;
+    /// Makes all earlier writes and the length durable.
+    fn sync(&self) -> IoFuture<'_, ()>;
+    /// The file's bytes for reading, at least as long as the file is now.
+    fn view(&self) -> Result<View, DiskError>;
+}

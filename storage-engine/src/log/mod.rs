@@ -1,0 +1,312 @@
+//! The log: frames appended to segment files, durable when `append` returns, many of them by one sync.
+//!
+//! A segment is named by the position of its first byte, sixteen hexadecimal digits and `.log`. Positions count from 0
+//! over the whole life of the log. A segment begins with a header; the last one may end in a torn frame, which opening
+//! cuts off, because its append never returned.
+
+mod frame;
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use futures_util::future::{FutureExt, LocalBoxFuture, Shared};
+
+pub use frame::FRAME_BYTES_MAX;
+
+use crate::io::{Disk, DiskError, DiskFile, OpenMode};
+
+const MAGIC: [u8; 8] = *b"SKERRYLG";
+const VERSION: u32 = 1;
+/// Magic, version, nothing.
+const SEGMENT_HEADER_BYTES: u64 = 16;
+
+/// How to open a log.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions {
+    /// A segment that is at least this long gets no further frame.
+    pub segment_bytes: u64,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self { segment_bytes: 64 << 20 }
+    }
+}
+
+/// Where a frame lies: by its first byte, and how long its content is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// Bytes from the start of the log.
+    pub offset: u64,
+    /// Bytes of the content.
+    pub len: u32,
+}
+
+/// A frame found when the log was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Where it lies.
+    pub position: Position,
+    /// What was appended.
+    pub content: Vec<u8>,
+}
+
+/// Why an operation on the log failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// A file operation failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// A frame that is not the last is damaged: later ones were durable, so this is no torn write.
+    #[error(
+        "{file}: the log is damaged at byte {offset}, before its last segment; restore it from a dump or a replica"
+    )]
+    Damaged {
+        /// The segment.
+        file: String,
+        /// Bytes from the start of the log.
+        offset: u64,
+    },
+    /// Nothing whole lies at this position.
+    #[error("there is no frame at byte {0} of the log")]
+    NoFrame(u64),
+    /// The frame is longer than [`FRAME_BYTES_MAX`].
+    #[error("a frame has {0} bytes, at most {FRAME_BYTES_MAX} are allowed")]
+    TooLong(usize),
+    /// An earlier write or sync failed.
+    #[error("an earlier write to the log failed: start the server again")]
+    Poisoned,
+}
+
+struct Segment {
+    start: u64,
+    path: PathBuf,
+    file: Rc<dyn DiskFile>,
+}
+
+type Flush = Shared<LocalBoxFuture<'static, Result<(), LogError>>>;
+
+struct Inner {
+    disk: Rc<dyn Disk>,
+    dir: PathBuf,
+    options: LogOptions,
+    /// In the order of their positions; the last is written to.
+    segments: RefCell<Vec<Segment>>,
+    /// The position behind the last frame, durable or about to be.
+    end: Cell<u64>,
+    /// Encoded frames that wait for the flush after the one under way.
+    waiting: RefCell<Vec<u8>>,
+    /// The flush that will take what waits.
+    next: RefCell<Option<Flush>>,
+    /// The last flush started, so that flushes come one after another.
+    last: RefCell<Option<Flush>>,
+    poisoned: Cell<bool>,
+}
+
+/// An append-only log in a folder of its own. Clones are the same log; it belongs to one core.
+#[derive(Clone)]
+pub struct Log(Rc<Inner>);
+
+fn segment_path(dir: &Path, start: u64) -> PathBuf {
+    dir.join(format!("{start:016x}.log"))
+}
+
+fn segment_start(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".log").filter(|digits| digits.len() == 16)?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
+impl Log {
+    /// Opens the log in `dir`, which is made where needed, and reads every frame in it.
+    ///
+    /// # Errors
+    /// [`LogError::Disk`]; [`LogError::Damaged`] for damage that no power cut explains.
+    pub async fn open(disk: Rc<dyn Disk>, dir: &Path, options: LogOptions) -> Result<(Self, Vec<Frame>), LogError> {
+        disk.create_dir_all(dir).await?;
+        let mut starts: Vec<u64> = disk.list_dir(dir).await?.iter().filter_map(|name| segment_start(name)).collect();
+        starts.sort_unstable();
+        let (mut segments, mut frames, mut end) = (Vec::new(), Vec::new(), starts.first().copied().unwrap_or(0));
+        for (at, start) in starts.iter().copied().enumerate() {
+            let path = segment_path(dir, start);
+            let file = disk.open(&path, OpenMode::Existing).await?;
+            let bytes = file.read_at(0, file.len() as usize).await?;
+            let whole = read_segment(&bytes, start, &mut frames);
+            let last = at + 1 == starts.len();
+            let damaged = |offset| LogError::Damaged { file: path.display().to_string(), offset };
+            if !last && starts.get(at + 1) != Some(&(start + whole.max(SEGMENT_HEADER_BYTES) - SEGMENT_HEADER_BYTES)) {
+                return Err(damaged(start + whole));
+            }
+            if last && whole < bytes.len() as u64 {
+                // Cut off for good: a later frame must not be followed by the remains of this one.
+                file.set_len(whole).await?;
+                file.sync().await?;
+            }
+            end = start + whole.saturating_sub(SEGMENT_HEADER_BYTES);
+            if last && whole < SEGMENT_HEADER_BYTES {
+                // Torn before its header was whole: it is made again.
+                disk.remove_file(&path).await?;
+                continue;
+            }
+            segments.push(Segment { start, path, file });
+        }
+        let inner = Inner {
+            disk,
+            dir: dir.to_path_buf(),
+            options,
+            segments: RefCell::new(segments),
+            end: Cell::new(end),
+            waiting: RefCell::default(),
+            next: RefCell::default(),
+            last: RefCell::default(),
+            poisoned: Cell::new(false),
+        };
+        Ok((Self(Rc::new(inner)), frames))
+    }
+
+    /// Appends a frame of these parts, concatenated, and returns once it is durable. Frames appended meanwhile share the
+    /// next sync.
+    ///
+    /// # Errors
+    /// [`LogError`]; after a failed write or sync nothing more is taken.
+    pub async fn append(&self, parts: Vec<Vec<u8>>) -> Result<Position, LogError> {
+        let inner = &self.0;
+        let len: usize = parts.iter().map(Vec::len).sum();
+        if len > FRAME_BYTES_MAX {
+            return Err(LogError::TooLong(len));
+        }
+        if inner.poisoned.get() {
+            return Err(LogError::Poisoned);
+        }
+        let position = Position { offset: inner.end.get(), len: len as u32 };
+        frame::encode(&parts, position.offset, &mut inner.waiting.borrow_mut());
+        inner.end.set(position.offset + (frame::HEADER_BYTES + len) as u64);
+        let flush = self.flush();
+        flush.await.map(|()| position)
+    }
+
+    /// The flush that takes what waits now: one for all that wait.
+    fn flush(&self) -> Flush {
+        let mut next = self.0.next.borrow_mut();
+        if let Some(flush) = &*next {
+            return flush.clone();
+        }
+        let (log, before) = (self.clone(), self.0.last.borrow_mut().take());
+        let flush = async move {
+            if let Some(before) = before {
+                // Its error was told to those who waited for it, and poisoned the log.
+                let _ = before.await;
+            }
+            log.0.next.borrow_mut().take();
+            let bytes = std::mem::take(&mut *log.0.waiting.borrow_mut());
+            log.write(bytes).await
+        };
+        let flush = flush.boxed_local().shared();
+        *next = Some(flush.clone());
+        *self.0.last.borrow_mut() = Some(flush.clone());
+        flush
+    }
+
+    async fn write(&self, bytes: Vec<u8>) -> Result<(), LogError> {
+        if self.0.poisoned.replace(true) {
+            return Err(LogError::Poisoned);
+        }
+        let start = self.0.end.get() - self.0.waiting.borrow().len() as u64 - bytes.len() as u64;
+        let (segment_start, file) = self.segment_for(start).await?;
+        file.write_at(SEGMENT_HEADER_BYTES + start - segment_start, bytes).await?;
+        file.sync().await?;
+        self.0.poisoned.set(false);
+        Ok(())
+    }
+
+    /// The segment that takes frames from `position` on: the last, or a new one when that is long enough.
+    async fn segment_for(&self, position: u64) -> Result<(u64, Rc<dyn DiskFile>), LogError> {
+        let inner = &self.0;
+        let last = inner.segments.borrow().last().map(|segment| (segment.start, segment.file.clone()));
+        if let Some((start, file)) = last.filter(|(start, _)| position - start < inner.options.segment_bytes) {
+            return Ok((start, file));
+        }
+        let path = segment_path(&inner.dir, position);
+        let file = inner.disk.open(&path, OpenMode::OpenOrCreate).await?;
+        file.set_len(0).await?;
+        let mut header = MAGIC.to_vec();
+        header.extend_from_slice(&VERSION.to_le_bytes());
+        header.extend_from_slice(&[0; 4]);
+        file.write_at(0, header).await?;
+        inner.disk.sync_dir(&inner.dir).await?;
+        inner.segments.borrow_mut().push(Segment { start: position, path, file: file.clone() });
+        Ok((position, file))
+    }
+
+    /// The content of a frame.
+    ///
+    /// # Errors
+    /// [`LogError::NoFrame`] when nothing whole is there, as after its segment was removed.
+    pub async fn read(&self, position: Position) -> Result<Vec<u8>, LogError> {
+        let missing = LogError::NoFrame(position.offset);
+        let found = {
+            let segments = self.0.segments.borrow();
+            let at = segments.partition_point(|segment| segment.start <= position.offset);
+            at.checked_sub(1).map(|at| (segments[at].start, segments[at].file.clone()))
+        };
+        let Some((start, file)) = found else { return Err(missing) };
+        let at = SEGMENT_HEADER_BYTES + position.offset - start;
+        let len = frame::HEADER_BYTES + position.len as usize;
+        if file.len() < at + len as u64 {
+            return Err(missing);
+        }
+        let mut bytes = file.read_at(at, len).await?;
+        if frame::decode(&bytes, position.offset).is_none_or(|content| content.len() != position.len as usize) {
+            return Err(missing);
+        }
+        bytes.drain(..frame::HEADER_BYTES);
+        Ok(bytes)
+    }
+
+    /// Removes the segments in which every frame lies before `offset`. The last one stays.
+    ///
+    /// # Errors
+    /// [`LogError::Disk`]; what could not be removed is tried again next time.
+    pub async fn remove_before(&self, offset: u64) -> Result<(), LogError> {
+        loop {
+            let first = {
+                let segments = self.0.segments.borrow();
+                match segments.as_slice() {
+                    [first, second, ..] if second.start <= offset => first.path.clone(),
+                    _ => return Ok(()),
+                }
+            };
+            self.0.disk.remove_file(&first).await?;
+            self.0.segments.borrow_mut().remove(0);
+            self.0.disk.sync_dir(&self.0.dir).await?;
+        }
+    }
+
+    /// The position behind the last frame.
+    pub fn end(&self) -> u64 {
+        self.0.end.get()
+    }
+
+    /// Bytes of all segments.
+    pub fn file_bytes(&self) -> u64 {
+        self.0.segments.borrow().iter().map(|segment| segment.file.len()).sum()
+    }
+}
+
+/// Adds a segment's frames to `frames`; how many of its bytes are whole.
+fn read_segment(bytes: &[u8], start: u64, frames: &mut Vec<Frame>) -> u64 {
+    let header = SEGMENT_HEADER_BYTES as usize;
+    if bytes.len() < header || bytes[..8] != MAGIC || bytes[8..12] != VERSION.to_le_bytes() {
+        return 0;
+    }
+    let mut at = header;
+    loop {
+        let offset = start + (at - header) as u64;
+        let Some(content) = bytes.get(at..).and_then(|rest| frame::decode(rest, offset)) else { return at as u64 };
+        at += frame::HEADER_BYTES + content.len();
+        frames.push(Frame { position: Position { offset, len: content.len() as u32 }, content: content.to_vec() });
+    }
+}

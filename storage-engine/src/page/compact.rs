@@ -1,0 +1,90 @@
+//! Giving space back: the newest state is written into a new file, leaf by leaf, which then takes the old one's name.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use super::read::ReadTree;
+use super::store::{PageStore, StoreFile, StoreOptions};
+use super::{OpenError, TREES_MAX, TreeId, WriteError};
+use crate::io::DiskError;
+
+/// Changes gathered in memory before they are committed to the new file.
+const GATHERED_BYTES_MAX: usize = 64 << 20;
+
+/// Why a compaction failed. The store is as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompactError {
+    /// The new file could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The state could not be read or the new file not written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The new file could not be committed.
+    #[error(transparent)]
+    Commit(#[from] super::CommitError),
+    /// A file operation failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+impl PageStore {
+    /// Rewrites the file without its free pages. Snapshots taken before go on reading the old file; a write transaction
+    /// must not be open.
+    ///
+    /// # Errors
+    /// [`CompactError`]; the store then goes on with the file it had.
+    pub async fn compact(&self) -> Result<(), CompactError> {
+        let shared = &self.0;
+        if shared.poisoned.get() {
+            return Err(WriteError::Poisoned.into());
+        }
+        if shared.writing.replace(true) {
+            return Err(WriteError::Busy.into());
+        }
+        let result = self.rewrite().await;
+        shared.writing.set(false);
+        result
+    }
+
+    async fn rewrite(&self) -> Result<(), CompactError> {
+        let shared = &self.0;
+        let mut name = shared.path.clone().into_os_string();
+        name.push(".compact");
+        let fresh_path = PathBuf::from(name);
+        // What an earlier compaction left when it was cut off.
+        if shared.disk.exists(&fresh_path).await? {
+            shared.disk.remove_file(&fresh_path).await?;
+        }
+        let snapshot = self.snapshot();
+        if snapshot.epoch() == 0 {
+            return Ok(());
+        }
+        let options = StoreOptions { create: true, at_most_epoch: None };
+        let fresh = Self::open(shared.disk.clone(), &fresh_path, options).await?;
+        let mut epoch = 0;
+        let mut txn = fresh.begin_write()?;
+        for tree in (0..TREES_MAX).map(|at| TreeId(at as u8)) {
+            let mut cursor = snapshot.cursor(tree);
+            while let Some((key, value)) = cursor.next().map_err(WriteError::from)? {
+                txn.put(tree, key, value)?;
+                // Epochs below the newest are free in the new file; without one left the rest goes into the last commit.
+                if txn.dirty_bytes() > GATHERED_BYTES_MAX && epoch + 1 < snapshot.epoch() {
+                    epoch += 1;
+                    txn.commit(epoch).await?;
+                    txn = fresh.begin_write()?;
+                }
+            }
+        }
+        txn.commit(snapshot.epoch()).await?;
+        shared.disk.rename(&fresh_path, &shared.path).await?;
+        if let Some(folder) = shared.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            shared.disk.sync_dir(folder).await?;
+        }
+        let fresh = Rc::try_unwrap(fresh.0).map_err(|_| WriteError::Busy)?;
+        let mut current = fresh.current.into_inner();
+        current.file = Rc::new(StoreFile::new(shared.path.display().to_string(), current.file.file.clone()));
+        shared.current.replace(current);
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! Walking a tree in the order of its keys.
+
+use super::node::NodeRef;
+use super::read::{Source, value_of};
+use super::{PageNo, ReadError, TreeId};
+
+/// A place in a tree, between two entries. After an error it stands at the end: nothing is skipped silently.
+pub struct Cursor<'a> {
+    source: &'a dyn Source,
+    tree: TreeId,
+    /// From the root to a leaf; in the leaf, the entry that `next` gives.
+    path: Vec<(PageNo, NodeRef<'a>, usize)>,
+    key: Vec<u8>,
+    started: bool,
+}
+
+/// A key, valid until the cursor moves, and its value.
+pub type Entry<'c, 'a> = (&'c [u8], &'a [u8]);
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(source: &'a dyn Source, tree: TreeId) -> Self {
+        Self { source, tree, path: Vec::new(), key: Vec::new(), started: false }
+    }
+
+    /// Moves before the first entry whose key is `key` or greater.
+    ///
+    /// # Errors
+    /// [`ReadError`] when a page on the way is damaged.
+    pub fn seek(&mut self, key: &[u8]) -> Result<(), ReadError> {
+        self.path.clear();
+        self.started = true;
+        let mut page = self.source.root(self.tree).page;
+        while page != PageNo::NONE {
+            let node = self.source.node(page)?;
+            let broken = |reason| self.source.misplaced(page, reason);
+            if node.is_leaf() {
+                let (Ok(at) | Err(at)) = node.search(key).map_err(broken)?;
+                self.path.push((page, node, at));
+                break;
+            }
+            let at = node.child_for(key).map_err(broken)?;
+            let child = node.child(at).map_err(broken)?;
+            self.path.push((page, node, at));
+            page = child;
+        }
+        Ok(())
+    }
+
+    /// Moves behind the last entry.
+    ///
+    /// # Errors
+    /// [`ReadError`] when a page on the way is damaged.
+    pub fn seek_to_end(&mut self) -> Result<(), ReadError> {
+        self.path.clear();
+        self.started = true;
+        let page = self.source.root(self.tree).page;
+        if page != PageNo::NONE { self.descend(page, true) } else { Ok(()) }
+    }
+
+    /// Goes down to the first or behind the last entry below `page`.
+    fn descend(&mut self, mut page: PageNo, last: bool) -> Result<(), ReadError> {
+        loop {
+            let node = self.source.node(page)?;
+            if node.is_leaf() {
+                self.path.push((page, node, if last { node.len() } else { 0 }));
+                return Ok(());
+            }
+            if node.len() == 0 {
+                return Err(self.source.misplaced(page, "a branch without children"));
+            }
+            let at = if last { node.len() - 1 } else { 0 };
+            let child = node.child(at).map_err(|reason| self.source.misplaced(page, reason))?;
+            self.path.push((page, node, at));
+            page = child;
+        }
+    }
+
+    /// Leaves the leaf for its neighbour; false at the tree's end.
+    fn step(&mut self, forward: bool) -> Result<bool, ReadError> {
+        let mut above = self.path.len() - 1;
+        while above > 0 {
+            above -= 1;
+            let (page, node, at) = self.path[above];
+            let next = if forward { at + 1 } else { at.wrapping_sub(1) };
+            if next < node.len() {
+                self.path.truncate(above + 1);
+                self.path[above].2 = next;
+                let child = node.child(next).map_err(|reason| self.source.misplaced(page, reason))?;
+                return self.descend(child, !forward).map(|()| true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The next entry, or `None` behind the last.
+    ///
+    /// # Errors
+    /// [`ReadError`] when a page on the way is damaged; the cursor is then of no more use.
+    #[allow(clippy::should_implement_trait)] // The key is lent: no iterator can do that.
+    pub fn next(&mut self) -> Result<Option<Entry<'_, 'a>>, ReadError> {
+        if !self.started {
+            self.seek(&[])?;
+        }
+        loop {
+            let Some((page, node, at)) = self.path.last().copied() else { return Ok(None) };
+            if at < node.len() {
+                if let Some(place) = self.path.last_mut() {
+                    place.2 = at + 1;
+                }
+                node.key_into(at, &mut self.key).map_err(|reason| self.source.misplaced(page, reason))?;
+                return Ok(Some((&self.key, value_of(self.source, page, node, at)?)));
+            }
+            if !self.step(true)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The entry before, or `None` before the first.
+    ///
+    /// # Errors
+    /// [`ReadError`] when a page on the way is damaged; the cursor is then of no more use.
+    pub fn prev(&mut self) -> Result<Option<Entry<'_, 'a>>, ReadError> {
+        if !self.started {
+            self.seek(&[])?;
+        }
+        loop {
+            let Some((page, node, at)) = self.path.last().copied() else { return Ok(None) };
+            if at > 0 {
+                if let Some(place) = self.path.last_mut() {
+                    place.2 = at - 1;
+                }
+                node.key_into(at - 1, &mut self.key).map_err(|reason| self.source.misplaced(page, reason))?;
+                return Ok(Some((&self.key, value_of(self.source, page, node, at - 1)?)));
+            }
+            if !self.step(false)? {
+                return Ok(None);
+            }
+        }
+    }
+}

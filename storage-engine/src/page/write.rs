@@ -1,0 +1,449 @@
+//! Building the next state: copy on write in memory, nothing on disk before the commit.
+//!
+//! A node is changed by making it the transaction's own: its entries are decoded, it gets a fresh page, and its old page
+//! is given up. Ascending inserts keep a finger on the leaf they last touched and skip the way down.
+
+use ahash::AHashMap;
+
+use super::alloc::Allocator;
+use super::meta::{Meta, Root};
+use super::node::{BranchEntry, DirtyNode, INLINE_BYTES_MAX, LeafEntry, LeafValue, NodeRef, leaf_bytes};
+use super::read::{Snapshot, Source, get};
+use super::{
+    Cursor, KEY_BYTES_MAX, PAGE_BYTES, PageNo, PageStore, ReadError, ReadTree, TREES_MAX, TreeId, VALUE_BYTES_MAX,
+    WriteError,
+};
+
+/// A node that holds less is joined with a neighbour, if both fit well below a page.
+const UNDERFULL_BYTES: usize = PAGE_BYTES / 4;
+/// A joined node may hold this much, so that the next insert does not split it again.
+const JOINED_BYTES_MAX: usize = PAGE_BYTES * 3 / 4;
+
+/// The leaf that the last insert went to, and which keys belong there.
+struct Finger {
+    tree: TreeId,
+    leaf: PageNo,
+    low: Box<[u8]>,
+    high: Option<Box<[u8]>>,
+}
+
+/// Changes that become the next state when they are committed; dropped, they are gone.
+pub struct WriteTxn {
+    pub(super) store: PageStore,
+    pub(super) base: Snapshot,
+    pub(super) meta: Meta,
+    pub(super) nodes: AHashMap<u64, DirtyNode>,
+    pub(super) runs: AHashMap<u64, Vec<u8>>,
+    pub(super) alloc: Allocator,
+    /// Runs of the base state that this one no longer uses.
+    pub(super) given_up: Vec<(u64, u64)>,
+    finger: Option<Finger>,
+}
+
+impl Drop for WriteTxn {
+    fn drop(&mut self) {
+        self.store.0.writing.set(false);
+    }
+}
+
+/// What a change below a branch means for the branch.
+struct Changed {
+    page: PageNo,
+    /// Nodes split off to the right, with the keys that separate them.
+    split: Vec<(Box<[u8]>, PageNo)>,
+}
+
+fn tree_index(tree: TreeId) -> Result<usize, WriteError> {
+    let at = usize::from(tree.0);
+    if at < TREES_MAX { Ok(at) } else { Err(WriteError::NoSuchTree(tree.0)) }
+}
+
+impl WriteTxn {
+    pub(super) fn begin(store: &PageStore) -> Result<Self, WriteError> {
+        if store.0.poisoned.get() {
+            return Err(WriteError::Poisoned);
+        }
+        if store.0.writing.replace(true) {
+            return Err(WriteError::Busy);
+        }
+        let base = store.snapshot();
+        let mut alloc = store.0.current.borrow().alloc.clone();
+        alloc.release_held(store.0.oldest_read());
+        let meta = base.meta().clone();
+        let (nodes, runs) = (AHashMap::new(), AHashMap::new());
+        Ok(Self { store: store.clone(), base, meta, nodes, runs, alloc, given_up: Vec::new(), finger: None })
+    }
+
+    /// Bytes of memory that the changes take, about.
+    pub fn dirty_bytes(&self) -> usize {
+        self.nodes.len() * PAGE_BYTES + self.runs.values().map(Vec::len).sum::<usize>()
+    }
+
+    fn give_up(&mut self, page: PageNo, pages: u64) {
+        self.given_up.push((page.0, pages));
+    }
+
+    /// Makes a node the transaction's own and returns where it now lies.
+    fn own(&mut self, page: PageNo) -> Result<PageNo, ReadError> {
+        if self.nodes.contains_key(&page.0) {
+            return Ok(page);
+        }
+        let node = self.base.node(page)?.to_dirty(self.base.file(), page)?;
+        self.give_up(page, 1);
+        let own = self.alloc.allocate(1);
+        self.nodes.insert(own.0, node);
+        Ok(own)
+    }
+
+    fn drop_node(&mut self, page: PageNo) {
+        if self.nodes.remove(&page.0).is_some() {
+            self.alloc.release(page, 1);
+        } else {
+            self.give_up(page, 1);
+        }
+    }
+
+    fn drop_value(&mut self, value: &LeafValue) {
+        if let LeafValue::Run { page, len } = value {
+            let pages = Snapshot::run_pages(*len as usize);
+            if self.runs.remove(&page.0).is_some() {
+                self.alloc.release(*page, pages);
+            } else {
+                self.give_up(*page, pages);
+            }
+        }
+    }
+
+    fn store_value(&mut self, key: &[u8], value: &[u8]) -> LeafValue {
+        if key.len() + value.len() <= INLINE_BYTES_MAX {
+            return LeafValue::Inline(value.into());
+        }
+        let page = self.alloc.allocate(Snapshot::run_pages(value.len()));
+        self.runs.insert(page.0, value.to_vec());
+        LeafValue::Run { page, len: value.len() as u32 }
+    }
+
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// [`WriteError`] when key or value are too long or a page on the way is damaged.
+    pub fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        let at = tree_index(tree)?;
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            return Err(WriteError::KeyLength(key.len()));
+        }
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(WriteError::ValueLength(value.len()));
+        }
+        let entry = LeafEntry { key: key.into(), value: self.store_value(key, value) };
+        let Some(entry) = self.put_at_finger(tree, entry) else { return Ok(()) };
+        let root = self.meta.roots[at].page;
+        if root == PageNo::NONE {
+            let page = self.alloc.allocate(1);
+            self.nodes.insert(page.0, DirtyNode::Leaf(vec![entry]));
+            self.meta.roots[at] = Root { page, entries: 1 };
+            return Ok(());
+        }
+        self.finger = Some(Finger { tree, leaf: PageNo::NONE, low: Box::default(), high: None });
+        let changed = self.insert(tree, root, entry)?;
+        self.meta.roots[at].page = changed.page;
+        if !changed.split.is_empty() {
+            let first = BranchEntry { key: Box::default(), child: changed.page };
+            let others = changed.split.into_iter().map(|(key, child)| BranchEntry { key, child });
+            let branch = DirtyNode::Branch(std::iter::once(first).chain(others).collect());
+            let page = self.alloc.allocate(1);
+            self.nodes.insert(page.0, branch);
+            self.meta.roots[at].page = page;
+        }
+        Ok(())
+    }
+
+    /// Inserts without the way down, where the last leaf takes the key and has room; gives the entry back otherwise.
+    fn put_at_finger(&mut self, tree: TreeId, entry: LeafEntry) -> Option<LeafEntry> {
+        let Some(finger) = &self.finger else { return Some(entry) };
+        let inside = finger.tree == tree
+            && *finger.low <= *entry.key
+            && finger.high.as_ref().is_none_or(|high| *entry.key < **high);
+        let Some(DirtyNode::Leaf(entries)) = self.nodes.get_mut(&finger.leaf.0).filter(|_| inside) else {
+            return Some(entry);
+        };
+        if entries.last().is_none_or(|last| *last.key >= *entry.key) {
+            return Some(entry);
+        }
+        entries.push(entry);
+        if leaf_bytes(entries) > PAGE_BYTES {
+            return entries.pop();
+        }
+        self.meta.roots[usize::from(tree.0)].entries += 1;
+        None
+    }
+
+    /// Inserts below `page`; remembers in the finger where that was.
+    fn insert(&mut self, tree: TreeId, page: PageNo, entry: LeafEntry) -> Result<Changed, WriteError> {
+        let page = self.own(page)?;
+        let found = self.position(page, &entry.key)?;
+        let Some(DirtyNode::Branch(entries)) = self.nodes.get(&page.0) else {
+            return Ok(self.insert_into_leaf(tree, page, entry, found));
+        };
+        let at = match found {
+            Ok(at) => at,
+            Err(at) => at.saturating_sub(1),
+        };
+        let child = entries[at].child;
+        let (low, high) = (entries[at].key.clone(), entries.get(at + 1).map(|next| next.key.clone()));
+        if let Some(finger) = &mut self.finger {
+            // Going down, bounds only get closer; an empty key or none is no bound of this level.
+            if !low.is_empty() {
+                finger.low = low;
+            }
+            finger.high = high.or(finger.high.take());
+        }
+        let changed = self.insert(tree, child, entry)?;
+        let Some(DirtyNode::Branch(entries)) = self.nodes.get_mut(&page.0) else {
+            unreachable!("a branch that was made the transaction's own stays one")
+        };
+        entries[at].child = changed.page;
+        let at_end = at + 1 == entries.len();
+        let new = changed.split.into_iter().map(|(key, child)| BranchEntry { key, child });
+        entries.splice(at + 1..at + 1, new);
+        Ok(Changed { page, split: self.split(page, at_end) })
+    }
+
+    fn insert_into_leaf(
+        &mut self,
+        tree: TreeId,
+        page: PageNo,
+        entry: LeafEntry,
+        found: Result<usize, usize>,
+    ) -> Changed {
+        let mut replaced = None;
+        let mut at_end = false;
+        if let Some(DirtyNode::Leaf(entries)) = self.nodes.get_mut(&page.0) {
+            match found {
+                Ok(at) => replaced = Some(std::mem::replace(&mut entries[at].value, entry.value)),
+                Err(at) => {
+                    at_end = at == entries.len();
+                    entries.insert(at, entry);
+                }
+            }
+        }
+        match replaced {
+            Some(old) => self.drop_value(&old),
+            None => self.meta.roots[usize::from(tree.0)].entries += 1,
+        }
+        let split = self.split(page, at_end);
+        if let Some(finger) = &mut self.finger {
+            finger.leaf = page;
+            // After a split the next ascending key belongs to the last part.
+            if let Some((key, last)) = split.last() {
+                (finger.leaf, finger.low) = (*last, key.clone());
+            }
+        }
+        Changed { page, split }
+    }
+
+    fn split(&mut self, page: PageNo, at_end: bool) -> Vec<(Box<[u8]>, PageNo)> {
+        let parts = self.nodes.get_mut(&page.0).map(|node| node.split_to_fit(at_end)).unwrap_or_default();
+        let mut out = Vec::with_capacity(parts.len());
+        for (key, node) in parts {
+            let place = self.alloc.allocate(1);
+            self.nodes.insert(place.0, node);
+            out.push((key, place));
+        }
+        out
+    }
+
+    fn position(&self, page: PageNo, key: &[u8]) -> Result<Result<usize, usize>, ReadError> {
+        self.node(page)?.search(key).map_err(|reason| self.misplaced(page, reason))
+    }
+
+    /// Removes a key; whether it was there.
+    ///
+    /// # Errors
+    /// [`WriteError`] when a page on the way is damaged.
+    pub fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<bool, WriteError> {
+        let at = tree_index(tree)?;
+        // Looking first keeps the pages of a key that is not there from being copied.
+        if get(self, tree, key)?.is_none() {
+            return Ok(false);
+        }
+        self.finger = None;
+        let root = self.remove(self.meta.roots[at].page, key)?;
+        self.meta.roots[at].entries -= 1;
+        self.meta.roots[at].page = self.collapse(root)?;
+        Ok(true)
+    }
+
+    /// A root without entries is none; a root branch with one child is that child.
+    fn collapse(&mut self, mut root: PageNo) -> Result<PageNo, ReadError> {
+        loop {
+            let node = self.node(root)?;
+            let next = match (node.is_leaf(), node.len()) {
+                (_, 0) => PageNo::NONE,
+                (false, 1) => node.child(0).map_err(|reason| self.misplaced(root, reason))?,
+                _ => return Ok(root),
+            };
+            self.drop_node(root);
+            if next == PageNo::NONE {
+                return Ok(next);
+            }
+            root = next;
+        }
+    }
+
+    fn remove(&mut self, page: PageNo, key: &[u8]) -> Result<PageNo, WriteError> {
+        let page = self.own(page)?;
+        let found = self.position(page, key)?;
+        match self.nodes.get_mut(&page.0) {
+            Some(DirtyNode::Leaf(entries)) => {
+                if let Ok(at) = found {
+                    let gone = entries.remove(at);
+                    self.drop_value(&gone.value);
+                }
+            }
+            Some(DirtyNode::Branch(entries)) => {
+                let at = match found {
+                    Ok(at) => at,
+                    Err(at) => at.saturating_sub(1),
+                };
+                let child = entries[at].child;
+                let child = self.remove(child, key)?;
+                if let Some(DirtyNode::Branch(entries)) = self.nodes.get_mut(&page.0) {
+                    entries[at].child = child;
+                }
+                self.mend(page, at)?;
+            }
+            None => {}
+        }
+        Ok(page)
+    }
+
+    /// After child `at` of a branch lost an entry: drops it when empty, joins it with a neighbour when small.
+    fn mend(&mut self, branch: PageNo, at: usize) -> Result<(), ReadError> {
+        let Some(DirtyNode::Branch(entries)) = self.nodes.get(&branch.0) else { return Ok(()) };
+        let (child, count) = (entries[at].child, entries.len());
+        let bytes = self.nodes.get(&child.0).map_or(PAGE_BYTES, DirtyNode::encoded_bytes);
+        let empty = self.nodes.get(&child.0).is_some_and(|node| node.len() == 0);
+        if empty {
+            self.drop_node(child);
+            if let Some(DirtyNode::Branch(entries)) = self.nodes.get_mut(&branch.0) {
+                entries.remove(at);
+                if let Some(first) = entries.first_mut() {
+                    first.key = Box::default();
+                }
+            }
+            return Ok(());
+        }
+        if bytes >= UNDERFULL_BYTES || count < 2 {
+            return Ok(());
+        }
+        let left = if at + 1 < count { at } else { at - 1 };
+        self.join(branch, left)
+    }
+
+    /// Puts child `left + 1` of a branch into child `left`, if both together fit.
+    fn join(&mut self, branch: PageNo, left: usize) -> Result<(), ReadError> {
+        let Some(DirtyNode::Branch(entries)) = self.nodes.get(&branch.0) else { return Ok(()) };
+        let (left_page, right_page) = (entries[left].child, entries[left + 1].child);
+        let separator = entries[left + 1].key.clone();
+        let both = [self.own(left_page)?, self.own(right_page)?];
+        let [a, b] = both.map(|page| self.nodes.remove(&page.0));
+        let (Some(a), Some(b)) = (a, b) else { return Ok(()) };
+        let joined = match (a.clone(), b.clone()) {
+            (DirtyNode::Leaf(mut a), DirtyNode::Leaf(b)) => {
+                a.extend(b);
+                Some(DirtyNode::Leaf(a))
+            }
+            (DirtyNode::Branch(mut a), DirtyNode::Branch(mut b)) => {
+                if let Some(first) = b.first_mut() {
+                    first.key = separator;
+                }
+                a.extend(b);
+                Some(DirtyNode::Branch(a))
+            }
+            _ => None,
+        };
+        let fitting = joined.filter(|node| node.encoded_bytes() <= JOINED_BYTES_MAX);
+        let merged = fitting.is_some();
+        let (keep, drop) = (both[0], both[1]);
+        match fitting {
+            Some(node) => {
+                self.nodes.insert(keep.0, node);
+                self.alloc.release(drop, 1);
+            }
+            None => {
+                self.nodes.insert(keep.0, a);
+                self.nodes.insert(drop.0, b);
+            }
+        }
+        if let Some(DirtyNode::Branch(entries)) = self.nodes.get_mut(&branch.0) {
+            entries[left].child = keep;
+            if merged {
+                entries.remove(left + 1);
+            } else {
+                entries[left + 1].child = drop;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes everything from a tree.
+    ///
+    /// # Errors
+    /// [`WriteError`] when a page of the tree is damaged.
+    pub fn clear(&mut self, tree: TreeId) -> Result<(), WriteError> {
+        let at = tree_index(tree)?;
+        self.finger = None;
+        let root = std::mem::replace(&mut self.meta.roots[at], Root { page: PageNo::NONE, entries: 0 });
+        let mut pages = vec![root.page];
+        while let Some(page) = pages.pop().filter(|page| *page != PageNo::NONE) {
+            let node = self.node(page)?.to_dirty(self.base.file(), page)?;
+            match node {
+                DirtyNode::Leaf(entries) => entries.iter().for_each(|entry| self.drop_value(&entry.value)),
+                DirtyNode::Branch(entries) => pages.extend(entries.iter().map(|entry| entry.child)),
+            }
+            self.drop_node(page);
+        }
+        Ok(())
+    }
+}
+
+impl Source for WriteTxn {
+    fn node(&self, page: PageNo) -> Result<NodeRef<'_>, ReadError> {
+        match self.nodes.get(&page.0) {
+            Some(DirtyNode::Leaf(entries)) => Ok(NodeRef::Leaf(entries)),
+            Some(DirtyNode::Branch(entries)) => Ok(NodeRef::Branch(entries)),
+            None => self.base.node(page),
+        }
+    }
+
+    fn run(&self, page: PageNo, len: usize) -> Result<&[u8], ReadError> {
+        match self.runs.get(&page.0) {
+            Some(bytes) => Ok(bytes),
+            None => self.base.run(page, len),
+        }
+    }
+
+    fn root(&self, tree: TreeId) -> Root {
+        let none = Root { page: PageNo::NONE, entries: 0 };
+        self.meta.roots.get(usize::from(tree.0)).copied().unwrap_or(none)
+    }
+
+    fn file(&self) -> &str {
+        self.base.file()
+    }
+}
+
+impl ReadTree for WriteTxn {
+    fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
+        get(self, tree, key)
+    }
+
+    fn entry_count(&self, tree: TreeId) -> u64 {
+        self.root(tree).entries
+    }
+
+    fn cursor(&self, tree: TreeId) -> Cursor<'_> {
+        Cursor::new(self, tree)
+    }
+}
