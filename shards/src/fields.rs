@@ -43,6 +43,14 @@ impl FieldsMap {
         Some(id)
     }
 
+    /// Takes out the names that were inserted when the map had `len` names or more. For undoing insertions before anyone has
+    /// used their numbers.
+    pub fn truncate(&mut self, len: usize) {
+        for name in self.names.drain(len.min(self.names.len())..) {
+            self.ids.remove(&name);
+        }
+    }
+
     /// All paths with their numbers, in order of first sight.
     pub fn iter(&self) -> impl Iterator<Item = (FieldId, &str)> {
         self.names.iter().enumerate().map(|(at, name)| (FieldId(at as u16), name.as_ref()))

@@ -1,5 +1,7 @@
 //! Executors, cross-core messages, partitions, indexing and search.
 
+pub mod document;
+pub mod engine;
 pub mod error;
 pub mod facets;
 pub mod fields;
@@ -9,4 +11,5 @@ pub mod query;
 pub mod rank;
 pub mod search;
 pub mod settings;
+pub mod text;
 pub mod timestamp;

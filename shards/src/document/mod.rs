@@ -1,0 +1,12 @@
+//! Documents: reading them from request bodies, checking them, and the form in which they are stored.
+
+pub mod csv;
+pub mod json;
+pub mod names;
+pub mod payload;
+pub mod primary_key;
+pub mod record;
+pub mod validate;
+
+pub use payload::{PayloadCheck, PayloadError, PayloadFormat, check};
+pub use record::{RawDocument, Record};

@@ -1,0 +1,405 @@
+//! Bodies of documents: the check before they are accepted, and reading them when the task runs.
+
+use crate::document::csv::CsvReader;
+use crate::document::json::{CopyError, JsonError, JsonReader, NameError};
+use crate::document::names::{FieldNames, Scope};
+use crate::error::UserError;
+use crate::ids::FieldId;
+
+/// How a body of documents is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum PayloadFormat {
+    /// An array of objects, or one object.
+    Json,
+    /// Objects one after another.
+    Ndjson,
+    /// A header and records.
+    Csv {
+        /// Between two cells; ASCII.
+        delimiter: u8,
+    },
+}
+
+/// Why a body is refused, or fails its task.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PayloadError {
+    /// The body is not of its format (`malformed_payload`).
+    #[error("{0}")]
+    Malformed(String),
+    /// An element is JSON but not an object (`internal`, as the interface has it).
+    #[error("a document is not an object")]
+    NotAnObject,
+    /// The index can hold no more names (`max_fields_limit_exceeded`).
+    #[error("a document has too many fields: an index holds at most 65,535 names")]
+    NamesFull,
+}
+
+impl From<PayloadError> for UserError {
+    fn from(error: PayloadError) -> Self {
+        let code = match &error {
+            PayloadError::Malformed(_) => "malformed_payload",
+            PayloadError::NotAnObject => "internal",
+            PayloadError::NamesFull => "max_fields_limit_exceeded",
+        };
+        UserError::new(code, error.to_string())
+    }
+}
+
+impl From<JsonError> for PayloadError {
+    fn from(error: JsonError) -> Self {
+        Self::Malformed(error.to_string())
+    }
+}
+
+/// Where the documents of a body are.
+enum Source<'a> {
+    /// `first`: no element was read yet. `single`: one object stands for an array.
+    Json {
+        reader: JsonReader<'a>,
+        first: bool,
+        single: bool,
+        done: bool,
+    },
+    Ndjson(JsonReader<'a>),
+    Csv(Box<CsvReader<'a>>),
+}
+
+impl<'a> Source<'a> {
+    fn new(body: &'a [u8], format: PayloadFormat) -> Result<Self, PayloadError> {
+        Ok(match format {
+            PayloadFormat::Json => {
+                let mut reader = JsonReader::new(body);
+                let single = match reader.peek() {
+                    Some(b'{') => true,
+                    Some(b'[') => false,
+                    _ => return Ok(reader.fail("expected an array or an object")?),
+                };
+                reader.take(b'[');
+                Self::Json { reader, first: true, single, done: false }
+            }
+            PayloadFormat::Ndjson => Self::Ndjson(JsonReader::new(body)),
+            PayloadFormat::Csv { delimiter } => Self::Csv(Box::new(CsvReader::new(body, delimiter)?)),
+        })
+    }
+
+    fn offset(&self) -> usize {
+        match self {
+            Self::Json { reader, .. } | Self::Ndjson(reader) => reader.offset(),
+            Self::Csv(reader) => reader.offset(),
+        }
+    }
+
+    /// Moves to the next document; false at the end. Checks what stands between documents.
+    fn advance(&mut self) -> Result<bool, PayloadError> {
+        match self {
+            Self::Csv(reader) => reader.advance(),
+            Self::Ndjson(reader) => Ok(reader.peek().is_some()),
+            Self::Json { done: true, .. } => Ok(false),
+            Self::Json { reader, first, single: true, done } => {
+                *done = !*first;
+                if *done && reader.peek().is_some() {
+                    reader.fail("trailing characters")?;
+                }
+                *first = false;
+                Ok(!*done)
+            }
+            Self::Json { reader, first, single: false, done } => {
+                // What follows the closing bracket is not looked at.
+                *done = reader.take(b']');
+                if !*done && !*first && !reader.take(b',') {
+                    reader.fail("expected `,` or `]`")?;
+                }
+                *first = false;
+                Ok(!*done)
+            }
+        }
+    }
+}
+
+/// Checks a body piece by piece.
+pub struct PayloadCheck<'a> {
+    source: Source<'a>,
+    documents: u64,
+    scratch: Vec<u8>,
+}
+
+impl<'a> PayloadCheck<'a> {
+    /// Begins the check of a body.
+    pub fn new(body: &'a [u8], format: PayloadFormat) -> Result<Self, PayloadError> {
+        Ok(Self { source: Source::new(body, format)?, documents: 0, scratch: Vec::new() })
+    }
+
+    /// Checks about `bytes` more bytes (always whole documents). Returns the number of documents when the end is reached.
+    pub fn advance(&mut self, bytes: usize) -> Result<Option<u64>, PayloadError> {
+        let start = self.source.offset();
+        while self.source.offset() - start < bytes {
+            if !self.source.advance()? {
+                return Ok(Some(self.documents));
+            }
+            match &mut self.source {
+                Source::Csv(reader) => reader.for_each_field(|_, _| Ok::<_, PayloadError>(()))?,
+                Source::Json { reader, .. } | Source::Ndjson(reader) => {
+                    let object = reader.peek() == Some(b'{');
+                    reader.skip_value(&mut self.scratch, 1)?;
+                    if !object {
+                        return Err(PayloadError::NotAnObject);
+                    }
+                }
+            }
+            self.documents += 1;
+        }
+        Ok(None)
+    }
+}
+
+/// Checks a whole body at once, at some hundred megabytes a second; returns the number of documents. For bodies of more than
+/// some 100 kB use [`PayloadCheck`] and yield between its steps.
+pub fn check(format: PayloadFormat, body: &[u8]) -> Result<u64, PayloadError> {
+    let mut check = PayloadCheck::new(body, format)?;
+    loop {
+        if let Some(documents) = check.advance(usize::MAX)? {
+            return Ok(documents);
+        }
+    }
+}
+
+/// One document of a body: its top-level fields with canonical JSON text, rising by field, each field once.
+#[derive(Default)]
+pub struct DocumentFields {
+    spans: Vec<(FieldId, u32, u32)>,
+    bytes: Vec<u8>,
+    /// The fields in the order in which the body names them, for inferring the primary key.
+    pub in_order: Vec<FieldId>,
+}
+
+impl DocumentFields {
+    /// The fields with their JSON text, rising by field.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (FieldId, &[u8])> + Clone {
+        self.spans.iter().map(|(field, start, end)| (*field, &self.bytes[*start as usize..*end as usize]))
+    }
+
+    /// The JSON text of one field.
+    pub fn get(&self, field: FieldId) -> Option<&[u8]> {
+        self.iter().find(|(id, _)| *id == field).map(|(_, value)| value)
+    }
+
+    fn clear(&mut self) {
+        self.spans.clear();
+        self.bytes.clear();
+        self.in_order.clear();
+    }
+
+    fn close_value(&mut self, field: FieldId, start: usize) {
+        self.spans.push((field, start as u32, self.bytes.len() as u32));
+        self.in_order.push(field);
+    }
+
+    /// Puts the fields in order; of several values of one field the last counts.
+    fn finish(&mut self) {
+        let later = |a: &(FieldId, u32, u32), b: &(FieldId, u32, u32)| a.0.cmp(&b.0).then(b.1.cmp(&a.1));
+        if !self.spans.is_sorted_by(|a, b| a.0 < b.0) {
+            self.spans.sort_unstable_by(later);
+            self.spans.dedup_by_key(|span| span.0);
+        }
+    }
+}
+
+/// Reads the documents of a body that was checked, numbering the names they bring along.
+pub struct Documents<'a> {
+    source: Source<'a>,
+}
+
+impl<'a> Documents<'a> {
+    /// Begins to read a body.
+    pub fn new(body: &'a [u8], format: PayloadFormat) -> Result<Self, PayloadError> {
+        Ok(Self { source: Source::new(body, format)? })
+    }
+
+    /// How many bytes of the body were read.
+    pub fn offset(&self) -> usize {
+        self.source.offset()
+    }
+
+    /// Reads the next document into `document`; false at the end of the body.
+    pub fn next(&mut self, names: &mut FieldNames<'_>, document: &mut DocumentFields) -> Result<bool, PayloadError> {
+        if !self.source.advance()? {
+            return Ok(false);
+        }
+        document.clear();
+        match &mut self.source {
+            Source::Csv(reader) => reader.for_each_field(|name, value| {
+                let (field, _) = names.top_level(name).map_err(name_error)?;
+                let start = document.bytes.len();
+                document.bytes.extend_from_slice(value);
+                document.close_value(field, start);
+                Ok::<_, PayloadError>(())
+            })?,
+            Source::Json { reader, .. } | Source::Ndjson(reader) => read_object(reader, names, document)?,
+        }
+        document.finish();
+        Ok(true)
+    }
+}
+
+/// Reads one JSON object that is a whole document (an edited one, for example).
+pub fn read_document(
+    text: &[u8],
+    names: &mut FieldNames<'_>,
+    document: &mut DocumentFields,
+) -> Result<(), PayloadError> {
+    document.clear();
+    read_object(&mut JsonReader::new(text), names, document)?;
+    document.finish();
+    Ok(())
+}
+
+fn read_object(
+    reader: &mut JsonReader<'_>,
+    names: &mut FieldNames<'_>,
+    document: &mut DocumentFields,
+) -> Result<(), PayloadError> {
+    if reader.peek() != Some(b'{') {
+        return Err(PayloadError::NotAnObject);
+    }
+    reader.take(b'{');
+    if reader.take(b'}') {
+        return Ok(());
+    }
+    let mut scratch = String::new();
+    loop {
+        let name = reader.string(&mut scratch)?;
+        let (field, scope) = names.top_level(name).map_err(name_error)?;
+        if !reader.take(b':') {
+            reader.fail("expected `:`")?;
+        }
+        let start = document.bytes.len();
+        let value_start = reader.offset();
+        match reader.copy_value(&mut document.bytes, names, scope, 2) {
+            Ok(()) => {}
+            Err(CopyError::Json(error)) => return Err(error.into()),
+            Err(CopyError::NamesFull) => return Err(PayloadError::NamesFull),
+            Err(CopyError::Repeated) => {
+                document.bytes.truncate(start);
+                copy_last_members(reader, value_start, names, scope, document)?;
+            }
+        }
+        document.close_value(field, start);
+        if reader.take(b'}') {
+            return Ok(());
+        }
+        if !reader.take(b',') {
+            reader.fail("expected `,` or `}`")?;
+        }
+    }
+}
+
+/// Reads a value in which some object names a member twice: builds the tree, in which the last one wins, and copies that.
+fn copy_last_members(
+    reader: &mut JsonReader<'_>,
+    value_start: usize,
+    names: &mut FieldNames<'_>,
+    scope: Scope,
+    document: &mut DocumentFields,
+) -> Result<(), PayloadError> {
+    reader.rewind(value_start);
+    reader.peek();
+    let start = reader.offset();
+    reader.skip_value(&mut Vec::new(), 2)?;
+    let tree: serde_json::Value =
+        serde_json::from_slice(reader.slice_from(start)).map_err(|error| PayloadError::Malformed(error.to_string()))?;
+    let text = tree.to_string();
+    match JsonReader::new(text.as_bytes()).copy_value(&mut document.bytes, names, scope, 2) {
+        Ok(()) => Ok(()),
+        Err(CopyError::NamesFull) => Err(PayloadError::NamesFull),
+        Err(other) => Err(PayloadError::Malformed(other.to_string())),
+    }
+}
+
+fn name_error(error: NameError) -> PayloadError {
+    match error {
+        NameError::Full => PayloadError::NamesFull,
+        NameError::Repeated => PayloadError::Malformed("a name is repeated".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::record::{Record, put_record};
+    use crate::fields::FieldsMap;
+
+    fn read(body: &str, format: PayloadFormat) -> Result<(Vec<String>, Vec<String>), PayloadError> {
+        let (mut map, mut found) = (FieldsMap::default(), Vec::new());
+        let mut names = FieldNames::new(&mut map);
+        let (mut documents, mut document) = (Documents::new(body.as_bytes(), format)?, DocumentFields::default());
+        while documents.next(&mut names, &mut document)? {
+            let (mut record, mut json) = (Vec::new(), Vec::new());
+            put_record(&mut record, document.iter());
+            Record::parse(&record).unwrap().write_json(names.map(), &mut json);
+            found.push(String::from_utf8(json).unwrap());
+        }
+        Ok((found, map.iter().map(|(_, name)| name.to_owned()).collect()))
+    }
+
+    fn both(body: &str, format: PayloadFormat) -> Result<u64, PayloadError> {
+        let checked = check(format, body.as_bytes());
+        let read = read(body, format).map(|(documents, _)| documents.len() as u64);
+        assert_eq!(checked.is_ok(), read.is_ok(), "{body}: what is accepted must be readable");
+        checked
+    }
+
+    #[test]
+    fn json_bodies() {
+        let check = |body| both(body, PayloadFormat::Json);
+        assert_eq!(check("[]"), Ok(0));
+        assert_eq!(check("[] trailing text after an array is not looked at"), Ok(0));
+        assert_eq!(check(r#" {"id":1} "#), Ok(1));
+        assert_eq!(check(r#"[{"id":1},{"id":2}]x"#), Ok(2));
+        assert_eq!(check("[1]"), Err(PayloadError::NotAnObject));
+        for bad in ["12", "null", "\"text\"", "", "{}x", "[{}", "[{},]", "[,{}]", "[{} {}]", r#"{"a":}"#, r#"{"a" 1}"#]
+        {
+            assert!(matches!(check(bad), Err(PayloadError::Malformed(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ndjson_bodies() {
+        let check = |body| both(body, PayloadFormat::Ndjson);
+        assert_eq!(check("{\"a\":1}{\"a\":\n2}\r\n\n{}"), Ok(3));
+        assert_eq!(check(" \n "), Ok(0));
+        assert_eq!(check("{}\n3"), Err(PayloadError::NotAnObject));
+        assert!(matches!(check("{},{}"), Err(PayloadError::Malformed(_))));
+    }
+
+    #[test]
+    fn names_are_numbered_by_first_sight_parents_before_children() {
+        let (_, names) =
+            read(r#"{"b":{"x":[[{"y":1}],{"z":{}}]},"a":1,"_vectors":{"m":{"k":1}},"b.x":2}"#, PayloadFormat::Json)
+                .unwrap();
+        assert_eq!(names, ["b", "b.x", "b.x.y", "b.x.z", "a", "_vectors"]);
+    }
+
+    #[test]
+    fn fields_come_in_the_order_of_the_index_and_the_last_of_repeated_names_counts() {
+        let body = r#"{"a":1,"b":2}{"b":3,"c":{"k":1, "l":{"k":0}, "k":2},"a":4,"b":5}"#;
+        let (documents, _) = read(body, PayloadFormat::Ndjson).unwrap();
+        assert_eq!(documents[1], r#"{"a":4,"b":5,"c":{"k":2,"l":{"k":0}}}"#);
+    }
+
+    #[test]
+    fn a_check_in_steps_gives_the_same_count() {
+        let body = "{\"a\":[1,2]}\n".repeat(50);
+        let mut check = PayloadCheck::new(body.as_bytes(), PayloadFormat::Ndjson).unwrap();
+        let mut steps = 1;
+        while check.advance(100).unwrap().is_none() {
+            steps += 1;
+        }
+        assert_eq!((steps, check.documents), (6, 50));
+    }
+
+    #[test]
+    fn csv_documents_are_read_like_others() {
+        let (documents, names) = read("id,n:number,n\n1,2,x\n", PayloadFormat::Csv { delimiter: b',' }).unwrap();
+        assert_eq!((documents[0].as_str(), names.len()), (r#"{"id":"1","n":"x"}"#, 2));
+    }
+}

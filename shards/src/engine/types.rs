@@ -1,0 +1,165 @@
+//! What goes in and out of an engine; everything here may cross cores.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::document::{PayloadFormat, RawDocument};
+use crate::error::UserError;
+use crate::fields::FieldsMap;
+use crate::ids::{CoreId, Epoch, PartitionNo};
+use crate::settings::Settings;
+use crate::timestamp::Timestamp;
+
+/// Everything a core needs to know of an index to plan a request: the state of one epoch. Published to all cores after each
+/// commit, never changed.
+#[derive(Clone, Debug)]
+pub struct IndexView {
+    /// The index's name inside the data folder.
+    pub id: Uuid,
+    /// Which committed state this describes; requests are answered from exactly this one.
+    pub epoch: Epoch,
+    /// The field (a dotted path) that identifies documents, once known.
+    pub primary_key: Option<String>,
+    /// Complete settings.
+    pub settings: Arc<Settings>,
+    /// All names met so far.
+    pub fields: Arc<FieldsMap>,
+    /// When the index was made.
+    pub created_at: Timestamp,
+    /// When documents or settings last changed.
+    pub updated_at: Timestamp,
+    /// The owner of each partition, by number; never empty.
+    pub partitions: Arc<[CoreId]>,
+    /// Documents in all partitions.
+    pub documents: u64,
+    /// Documents that have a field at top level, by its name.
+    pub field_distribution: Arc<BTreeMap<String, u64>>,
+    /// Documents with valid coordinates.
+    pub geo_points: u64,
+    /// Bytes of all document records.
+    pub raw_bytes: u64,
+    /// Bytes in use in the files of all partitions.
+    pub store_bytes: u64,
+    /// Counts up each time the index is laid out anew over its partitions; names the folder of its files.
+    pub layout: u32,
+}
+
+impl IndexView {
+    /// How many partitions the index has, at least 1.
+    pub fn partition_count(&self) -> u16 {
+        self.partitions.len() as u16
+    }
+
+    /// The partitions with their owners, in order.
+    pub fn owners(&self) -> impl Iterator<Item = (PartitionNo, CoreId)> + '_ {
+        self.partitions.iter().enumerate().map(|(at, core)| (PartitionNo(at as u16), *core))
+    }
+}
+
+/// Changes that become visible together.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Applied in order, each as a whole or not at all.
+    pub ops: Vec<BatchOp>,
+    /// Complete new settings, in force before the operations.
+    pub settings: Option<Arc<Settings>>,
+    /// `Some` sets (or takes away) the primary key before the operations; only for an index without documents.
+    pub primary_key: Option<Option<String>>,
+    /// The moment that becomes the index's `updatedAt`.
+    pub now: Timestamp,
+}
+
+/// What is done when a document with the same id is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// The new document takes the place of the old.
+    Replace,
+    /// The new document's top-level fields replace those of the old, its others stay.
+    Update,
+}
+
+/// One operation of a batch.
+#[derive(Clone, Debug)]
+pub enum BatchOp {
+    /// Adds, replaces or updates documents.
+    Add {
+        /// The body as received.
+        payload: Arc<Vec<u8>>,
+        /// How to read the body.
+        format: PayloadFormat,
+        /// What happens to documents that are there already.
+        method: Method,
+        /// The request's `primaryKey`.
+        primary_key: Option<String>,
+        /// Passes over documents that are not there yet.
+        skip_creation: bool,
+    },
+    /// Deletes by external id; ids that are not there are passed over.
+    DeleteIds(Vec<String>),
+    /// Deletes what the filter admits in the state before the batch. Fails with `invalid_document_filter` when an attribute
+    /// may not be filtered.
+    DeleteByFilter(Value),
+    /// Deletes all documents.
+    Clear,
+    /// Puts edited documents (complete ones, by external id, as JSON objects) in place of the stored and deletes others.
+    Edit {
+        /// External id and new content.
+        replaced: Vec<(String, Vec<u8>)>,
+        /// External ids.
+        deleted: Vec<String>,
+    },
+}
+
+/// What an operation did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpOutcome {
+    /// Distinct ids of an addition (with those passed over under `skipCreation`); documents deleted by a deletion or clear;
+    /// documents written or deleted by an edit.
+    pub documents: u64,
+    /// Distinct ids named by a deletion by ids, there or not; otherwise the same as `documents`.
+    pub named: u64,
+}
+
+/// Which documents to list.
+#[derive(Clone, Debug, Default)]
+pub struct DocumentsQuery {
+    /// Only these external ids.
+    pub ids: Option<Vec<String>>,
+    /// Only what this filter (in the forms of the interface) admits.
+    pub filter: Option<Value>,
+    /// Criteria of the interface, such as `year:desc`.
+    pub sort: Vec<String>,
+    /// Documents to pass over.
+    pub offset: u64,
+    /// Documents to return.
+    pub limit: u64,
+}
+
+/// A page of documents.
+#[derive(Clone, Debug, Default)]
+pub struct DocumentsPage {
+    /// In the order asked for, otherwise by number.
+    pub documents: Vec<RawDocument>,
+    /// Documents before paging.
+    pub total: u64,
+}
+
+/// Why an engine could not do what it was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The request or a document is at fault.
+    #[error(transparent)]
+    User(#[from] UserError),
+    /// A file could not be read or written; nothing was changed.
+    #[error("storage: {0}")]
+    Storage(String),
+    /// The owner of a partition did not answer.
+    #[error("a core does not answer: {0}")]
+    Unreachable(String),
+    /// The index, or the state asked for, is not there any more.
+    #[error("the index has moved on or was dropped")]
+    Gone,
+}

@@ -1,0 +1,332 @@
+//! The terms of a partition, in memory, for exact, prefix and fuzzy lookup in byte order.
+//!
+//! A finite-state map built from all terms, and beside it a short sorted list of what was added or removed since; the map is
+//! built anew when that list has grown long. Both are shared between epochs, so publishing a small change costs little. How
+//! many documents hold a term is not kept here but read from the partition's file.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+use fst::{Automaton, IntoStreamer, Streamer};
+use levenshtein_automata::{DFA, Distance, LevenshteinAutomatonBuilder};
+
+/// From how many changed terms on the map is built anew, at least; see [`Dictionary::needs_rebuild`].
+const OVERLAY_MIN: usize = 2048;
+/// Largest edit distance that is looked up.
+pub const TYPOS_MAX: u8 = 2;
+
+/// How a term occurs in a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TermKind {
+    /// At least one occurrence may be reached by prefix and with typos.
+    Tolerant,
+    /// Only found as written: every occurrence is under `disableOnAttributes` or `disableOnNumbers`.
+    ExactOnly,
+}
+
+/// A term that appeared, changed kind, or (`None`) disappeared.
+pub type TermChange = (Rc<str>, Option<TermKind>);
+
+/// The terms of one partition at one epoch. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Dictionary {
+    base: Rc<fst::Map<Vec<u8>>>,
+    overlay: Rc<Vec<TermChange>>,
+}
+
+impl Dictionary {
+    /// The kind of a term; `None` when no document holds it.
+    pub fn kind(&self, term: &str) -> Option<TermKind> {
+        match self.overlay.binary_search_by(|(other, _)| other.as_ref().cmp(term)) {
+            Ok(at) => self.overlay[at].1,
+            Err(_) => self.base.get(term).map(kind_of),
+        }
+    }
+
+    /// Whether some document holds the term.
+    pub fn contains(&self, term: &str) -> bool {
+        self.kind(term).is_some()
+    }
+
+    /// Calls `each` with the tolerant terms that begin with `prefix`, in byte order, until it returns false.
+    pub fn with_prefix(&self, prefix: &str, each: impl FnMut(&str) -> bool) {
+        self.matching(fst::automaton::Str::new(prefix).starts_with(), each);
+    }
+
+    /// Calls `each` with the tolerant terms within the automaton's reach and their distances, in byte order, until it returns
+    /// false.
+    pub fn with_typos(&self, automaton: &DFA, mut each: impl FnMut(&str, u8) -> bool) {
+        self.matching(Borrowed(automaton), |term| match automaton.eval(term) {
+            Distance::Exact(distance) => each(term, distance),
+            Distance::AtLeast(_) => true,
+        });
+    }
+
+    /// Calls `each` with every term and its kind, in byte order, until it returns false.
+    pub fn for_each(&self, each: impl FnMut(&str, TermKind) -> bool) {
+        self.merged(fst::automaton::AlwaysMatch, each);
+    }
+
+    fn matching<A: Automaton>(&self, automaton: A, mut each: impl FnMut(&str) -> bool) {
+        self.merged(automaton, |term, kind| kind == TermKind::ExactOnly || each(term));
+    }
+
+    /// Merges the map's terms with the overlay, which wins where both have a term.
+    fn merged<A: Automaton>(&self, automaton: A, mut each: impl FnMut(&str, TermKind) -> bool) {
+        let accepts = |term: &str| {
+            let end = term.bytes().fold(automaton.start(), |state, byte| automaton.accept(&state, byte));
+            automaton.is_match(&end)
+        };
+        let hits: Vec<&TermChange> = self.overlay.iter().filter(|(term, _)| accepts(term)).collect();
+        let mut added = hits.into_iter().peekable();
+        let mut stream = self.base.search(&automaton).into_stream();
+        while let Some((bytes, value)) = stream.next() {
+            // Terms are put in as text and come out as they went in.
+            let Ok(term) = std::str::from_utf8(bytes) else { continue };
+            while let Some((other, kind)) = added.next_if(|(other, _)| other.as_ref() < term) {
+                if kind.is_some_and(|kind| !each(other, kind)) {
+                    return;
+                }
+            }
+            let kind = match added.next_if(|(other, _)| other.as_ref() == term) {
+                Some((_, kind)) => *kind,
+                None => Some(kind_of(value)),
+            };
+            if kind.is_some_and(|kind| !each(term, kind)) {
+                return;
+            }
+        }
+        for (other, kind) in added {
+            if kind.is_some_and(|kind| !each(other, kind)) {
+                return;
+            }
+        }
+    }
+
+    /// The dictionary after `changes`, which must rise by term.
+    pub fn changed(&self, changes: &[TermChange]) -> Self {
+        if changes.is_empty() {
+            return self.clone();
+        }
+        let mut merged = Vec::with_capacity(self.overlay.len() + changes.len());
+        let mut old = self.overlay.iter().peekable();
+        for change in changes {
+            while let Some(earlier) = old.next_if(|(term, _)| *term < change.0) {
+                merged.push(earlier.clone());
+            }
+            old.next_if(|(term, _)| *term == change.0);
+            merged.push(change.clone());
+        }
+        merged.extend(old.cloned());
+        Self { base: self.base.clone(), overlay: Rc::new(merged) }
+    }
+
+    /// Whether the list of changes is so long that the map should be built anew (see [`DictionaryBuilder`]).
+    pub fn needs_rebuild(&self) -> bool {
+        self.overlay.len() > OVERLAY_MIN.max(self.base.len() / 32)
+    }
+
+    /// The first `count` terms that come after `after`, in byte order, for building a map in steps; fewer only at the end.
+    pub fn terms_after(&self, after: Option<&str>, count: usize) -> Vec<(Rc<str>, TermKind)> {
+        let mut found: Vec<(Rc<str>, TermKind)> = Vec::with_capacity(count);
+        let bound = after.unwrap_or_default();
+        let skip = |term: &str| after.is_some_and(|after| term <= after);
+        let mut stream = self.base.range().ge(bound).into_stream();
+        let start = self.overlay.partition_point(|(term, _)| skip(term));
+        let mut added = self.overlay[start..].iter().peekable();
+        let mut base = stream.next();
+        while found.len() < count {
+            let term = base.and_then(|(bytes, value)| Some((std::str::from_utf8(bytes).ok()?, value)));
+            match (term, added.peek()) {
+                (Some((term, _)), _) if skip(term) => base = stream.next(),
+                (Some((term, value)), other) if other.is_none_or(|(other, _)| term < other.as_ref()) => {
+                    found.push((term.into(), kind_of(value)));
+                    base = stream.next();
+                }
+                (term, Some((other, kind))) => {
+                    if term.is_some_and(|(term, _)| term == other.as_ref()) {
+                        base = stream.next();
+                    }
+                    found.extend(kind.map(|kind| (other.clone(), kind)));
+                    added.next();
+                }
+                (_, None) => break,
+            }
+        }
+        found
+    }
+}
+
+/// Builds a dictionary from all terms in byte order.
+pub struct DictionaryBuilder {
+    map: fst::MapBuilder<Vec<u8>>,
+}
+
+impl Default for DictionaryBuilder {
+    fn default() -> Self {
+        Self { map: fst::MapBuilder::memory() }
+    }
+}
+
+impl DictionaryBuilder {
+    /// Adds the next term. One that is not after the last is passed over.
+    pub fn push(&mut self, term: &str, kind: TermKind) {
+        // The only error of a builder in memory is a term out of order; callers read terms from sorted trees.
+        let inserted = self.map.insert(term, u64::from(kind == TermKind::ExactOnly));
+        debug_assert!(inserted.is_ok(), "terms come in byte order");
+    }
+
+    /// The dictionary of the terms added.
+    pub fn finish(self) -> Dictionary {
+        Dictionary { base: Rc::new(self.map.into_map()), overlay: Rc::default() }
+    }
+}
+
+fn kind_of(value: u64) -> TermKind {
+    if value == 0 { TermKind::Tolerant } else { TermKind::ExactOnly }
+}
+
+/// An automaton by reference: the crate implements the trait for the automaton itself only.
+struct Borrowed<'a>(&'a DFA);
+
+impl Automaton for Borrowed<'_> {
+    type State = u32;
+
+    fn start(&self) -> u32 {
+        self.0.initial_state()
+    }
+
+    fn is_match(&self, state: &u32) -> bool {
+        matches!(self.0.distance(*state), Distance::Exact(_))
+    }
+
+    fn can_match(&self, state: &u32) -> bool {
+        *state != levenshtein_automata::SINK_STATE
+    }
+
+    fn accept(&self, state: &u32, byte: u8) -> u32 {
+        self.0.transition(*state, byte)
+    }
+}
+
+thread_local! {
+    static BUILDERS: [OnceCell<LevenshteinAutomatonBuilder>; TYPOS_MAX as usize + 1] = const { [const { OnceCell::new() }; 3] };
+}
+
+/// The automaton of all words within `typos` (at most [`TYPOS_MAX`]) edits of `word`, or with such a prefix. An edit is an
+/// insertion, a deletion, a substitution, or a swap of two neighbours. Building costs some 10 to 100 microseconds; the
+/// tables behind it are made once for each thread.
+pub fn typo_automaton(word: &str, typos: u8, prefix: bool) -> DFA {
+    let typos = typos.min(TYPOS_MAX);
+    BUILDERS.with(|builders| {
+        let builder = builders[usize::from(typos)].get_or_init(|| LevenshteinAutomatonBuilder::new(typos, true));
+        if prefix { builder.build_prefix_dfa(word) } else { builder.build_dfa(word) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Model = BTreeMap<String, bool>;
+
+    fn kind(exact: bool) -> TermKind {
+        if exact { TermKind::ExactOnly } else { TermKind::Tolerant }
+    }
+
+    fn build(model: &Model) -> Dictionary {
+        let mut builder = DictionaryBuilder::default();
+        model.iter().for_each(|(term, exact)| builder.push(term, kind(*exact)));
+        builder.finish()
+    }
+
+    fn prefix(dictionary: &Dictionary, prefix: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        dictionary.with_prefix(prefix, |term| {
+            found.push(term.to_owned());
+            true
+        });
+        found
+    }
+
+    /// Edit distance with swaps of neighbours, by the textbook table.
+    fn distance(a: &str, b: &str) -> usize {
+        let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+        let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
+        for i in 0..=a.len() {
+            for j in 0..=b.len() {
+                table[i][j] = if i == 0 || j == 0 {
+                    i + j
+                } else {
+                    let substituted = table[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                    let mut best = substituted.min(table[i - 1][j] + 1).min(table[i][j - 1] + 1);
+                    if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                        best = best.min(table[i - 2][j - 2] + 1);
+                    }
+                    best
+                };
+            }
+        }
+        table[a.len()][b.len()]
+    }
+
+    proptest! {
+        #[test]
+        fn lookups_equal_those_of_a_sorted_map(
+            mut model in prop::collection::btree_map("[abç]{1,5}", any::<bool>(), 0..40),
+            changes in prop::collection::vec(prop::collection::btree_map("[abç]{1,5}", any::<Option<bool>>(), 0..20), 0..4),
+            word in "[abç]{1,4}",
+        ) {
+            let mut dictionary = build(&model);
+            for round in changes {
+                let list: Vec<TermChange> = round.iter().map(|(t, k)| (t.as_str().into(), k.map(kind))).collect();
+                dictionary = dictionary.changed(&list);
+                for (term, exact) in round {
+                    match exact {
+                        Some(exact) => model.insert(term, exact),
+                        None => model.remove(&term),
+                    };
+                }
+            }
+            let all = dictionary.terms_after(None, 1000);
+            let expected: Vec<(Rc<str>, TermKind)> = model.iter().map(|(t, e)| (t.as_str().into(), kind(*e))).collect();
+            prop_assert_eq!(&all, &expected);
+            let mut steps = dictionary.terms_after(None, 3);
+            while let more @ [_, ..] = dictionary.terms_after(steps.last().map(|(t, _)| t.as_ref()), 3).as_slice() {
+                steps.extend_from_slice(more);
+            }
+            prop_assert_eq!(&steps, &expected);
+            let tolerant = || model.iter().filter(|(_, exact)| !**exact).map(|(term, _)| term);
+            let naive: Vec<String> = tolerant().filter(|term| term.starts_with(&word)).cloned().collect();
+            prop_assert_eq!(prefix(&dictionary, &word), naive);
+            for typos in 0..=TYPOS_MAX {
+                let mut found = Vec::new();
+                dictionary.with_typos(&typo_automaton(&word, typos, false), |term, distance| {
+                    found.push((term.to_owned(), usize::from(distance)));
+                    true
+                });
+                let naive = tolerant().map(|term| (term.clone(), distance(&word, term)));
+                let naive: Vec<_> = naive.filter(|(_, distance)| *distance <= usize::from(typos)).collect();
+                prop_assert_eq!(found, naive);
+            }
+            for (term, exact) in &model {
+                prop_assert_eq!(dictionary.kind(term), Some(kind(*exact)));
+            }
+        }
+    }
+
+    #[test]
+    fn lookups_stop_when_told() {
+        let model: Model = ["a", "ab", "abc", "b"].map(|term| (term.to_owned(), false)).into();
+        let mut seen = 0;
+        build(&model).with_prefix("a", |_| {
+            seen += 1;
+            seen < 2
+        });
+        assert_eq!(seen, 2);
+    }
+}

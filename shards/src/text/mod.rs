@@ -1,0 +1,14 @@
+//! From text to words, and from words to posting lists and the term dictionary.
+
+pub mod dictionary;
+pub mod postings;
+pub mod tokenizer;
+pub mod words;
+
+pub use dictionary::Dictionary;
+pub use tokenizer::TextTokenizer;
+
+/// Longest indexed word in bytes; a longer one keeps its position but cannot be found.
+pub const WORD_BYTES_MAX: usize = 250;
+/// Positions beyond this one are not indexed.
+pub const POSITION_MAX: u32 = 65_535;

@@ -1,0 +1,294 @@
+//! Posting blocks: which documents hold a term, and where.
+//!
+//! A term's posting list is a run of blocks of about [`BLOCK_BYTES`], each under the key *term, 0x00, first document*. A
+//! block is
+//!
+//! ```text
+//! varint n                 documents in the block, at least 1
+//! n - 1 varints            distance of each further document from the one before, at least 1
+//! n occurrence lists       one for each document
+//! ```
+//!
+//! so that the documents are read without touching positions. An occurrence list holds the fields in rising order, each as a
+//! varint header (distance from the field before it, from 0 for the first; one bit: several positions; one bit: last field of
+//! the document), the number of positions if several, and the positions (the first as it is, then distances).
+
+use roaring::RoaringBitmap;
+use smallvec::SmallVec;
+
+use crate::ids::FieldId;
+
+/// Wanted size of a block: small enough that changing one document rewrites little, large enough that keys weigh little.
+pub const BLOCK_BYTES: usize = 1000;
+
+/// One place of a term in a document: field, then position within the field.
+pub type Occurrence = (FieldId, u16);
+/// The places of a term in one document, rising.
+pub type Occurrences = SmallVec<[Occurrence; 6]>;
+
+/// The stored bytes are not a posting block: the file was damaged in a way that page checksums did not see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("posting block is damaged")]
+pub struct DamagedBlock;
+
+/// The key of the block of `term` that begins with document `first`.
+pub fn block_key(term: &[u8], first: u32, key: &mut Vec<u8>) {
+    key.clear();
+    key.extend_from_slice(term);
+    key.push(0);
+    key.extend_from_slice(&first.to_be_bytes());
+}
+
+/// The term and the first document of a block's key.
+pub fn parse_block_key(key: &[u8]) -> Option<(&[u8], u32)> {
+    let (rest, first) = key.split_last_chunk::<4>()?;
+    let (zero, term) = rest.split_last()?;
+    (*zero == 0).then(|| (term, u32::from_be_bytes(*first)))
+}
+
+/// Appends a number in base 128, low digits first.
+pub fn put_varint(out: &mut Vec<u8>, mut value: u32) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Takes a number from the front of `bytes`; `None` when they end early or the number has more than 32 bits.
+#[inline]
+pub fn take_varint(bytes: &mut &[u8]) -> Option<u32> {
+    let (first, mut rest) = bytes.split_first()?;
+    let mut value = u32::from(first & 0x7f);
+    let (mut byte, mut shift) = (*first, 7);
+    while byte & 0x80 != 0 {
+        let (next, tail) = rest.split_first()?;
+        (byte, rest) = (*next, tail);
+        let digit = u32::from(byte & 0x7f);
+        if shift > 28 || (shift == 28 && digit > 0x0f) {
+            return None;
+        }
+        value |= digit << shift;
+        shift += 7;
+    }
+    *bytes = rest;
+    Some(value)
+}
+
+/// Appends the occurrence list of one document. `occurrences`: field << 16 | position, rising, without repeats, not empty.
+pub fn put_occurrences(out: &mut Vec<u8>, occurrences: &[u32]) {
+    let (mut at, mut field_before) = (0, 0);
+    while at < occurrences.len() {
+        let field = occurrences[at] >> 16;
+        let count = occurrences[at..].iter().take_while(|o| **o >> 16 == field).count();
+        let last = at + count == occurrences.len();
+        put_varint(out, (field - field_before) << 2 | u32::from(count > 1) << 1 | u32::from(last));
+        if count > 1 {
+            put_varint(out, count as u32);
+        }
+        let mut position_before = 0;
+        for occurrence in &occurrences[at..at + count] {
+            let position = occurrence & 0xffff;
+            put_varint(out, position - position_before);
+            position_before = position;
+        }
+        (at, field_before) = (at + count, field);
+    }
+}
+
+/// Takes one occurrence list from the front of `bytes`, calling `each` with its occurrences in rising order.
+#[inline]
+pub fn take_occurrences(bytes: &mut &[u8], mut each: impl FnMut(Occurrence)) -> Option<()> {
+    let mut field = 0u32;
+    loop {
+        let header = take_varint(bytes)?;
+        field += header >> 2;
+        let id = FieldId(u16::try_from(field).ok()?);
+        let count = if header & 2 == 0 { 1 } else { take_varint(bytes)? };
+        let mut position = 0u32;
+        for _ in 0..count {
+            position = position.checked_add(take_varint(bytes)?)?;
+            each((id, u16::try_from(position).ok()?));
+        }
+        if header & 1 == 1 {
+            return Some(());
+        }
+    }
+}
+
+/// Reads one block: first the documents, then, on demand, the occurrences.
+#[derive(Clone)]
+pub struct Block<'a> {
+    docs: SmallVec<[u32; 64]>,
+    lists: &'a [u8],
+}
+
+impl<'a> Block<'a> {
+    /// Decodes the documents of the block that begins with document `first`.
+    pub fn parse(first: u32, mut bytes: &'a [u8]) -> Result<Self, DamagedBlock> {
+        let count = take_varint(&mut bytes).filter(|n| *n > 0 && *n as usize <= bytes.len()).ok_or(DamagedBlock)?;
+        let mut docs = SmallVec::with_capacity(count as usize);
+        let mut doc = first;
+        docs.push(doc);
+        for _ in 1..count {
+            let step = take_varint(&mut bytes).filter(|step| *step > 0).ok_or(DamagedBlock)?;
+            doc = doc.checked_add(step).ok_or(DamagedBlock)?;
+            docs.push(doc);
+        }
+        Ok(Self { docs, lists: bytes })
+    }
+
+    /// The block's documents, rising.
+    pub fn docs(&self) -> &[u32] {
+        &self.docs
+    }
+
+    /// Calls `each` with every document and its undecoded occurrence list.
+    pub fn for_each_list(&self, mut each: impl FnMut(u32, &'a [u8])) -> Result<(), DamagedBlock> {
+        let mut rest = self.lists;
+        for doc in &self.docs {
+            let before = rest;
+            take_occurrences(&mut rest, |_| {}).ok_or(DamagedBlock)?;
+            each(*doc, &before[..before.len() - rest.len()]);
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the documents that are in `wanted`, and the places of the term in them.
+    pub fn for_each_wanted(
+        &self,
+        wanted: &RoaringBitmap,
+        mut each: impl FnMut(u32, &[Occurrence]),
+    ) -> Result<(), DamagedBlock> {
+        let mut rest = self.lists;
+        let mut places = Occurrences::new();
+        for doc in &self.docs {
+            if wanted.contains(*doc) {
+                places.clear();
+                take_occurrences(&mut rest, |place| places.push(place)).ok_or(DamagedBlock)?;
+                each(*doc, &places);
+            } else {
+                take_occurrences(&mut rest, |_| {}).ok_or(DamagedBlock)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Builds the blocks of one term from documents in rising order.
+#[derive(Default)]
+pub struct BlockWriter {
+    first: u32,
+    last: u32,
+    count: u32,
+    steps: Vec<u8>,
+    lists: Vec<u8>,
+}
+
+impl BlockWriter {
+    /// Adds a document with its encoded occurrence list. Returns the block that this made complete, under its first document.
+    pub fn push(&mut self, doc: u32, list: &[u8]) -> Option<(u32, Vec<u8>)> {
+        let full = self.count > 0 && self.steps.len() + self.lists.len() + list.len() > BLOCK_BYTES;
+        let done = if full { self.finish() } else { None };
+        if self.count == 0 {
+            self.first = doc;
+        } else {
+            debug_assert!(doc > self.last, "documents of a posting list rise");
+            put_varint(&mut self.steps, doc - self.last);
+        }
+        self.last = doc;
+        self.count += 1;
+        self.lists.extend_from_slice(list);
+        done
+    }
+
+    /// The last block, if any document is left over.
+    pub fn finish(&mut self) -> Option<(u32, Vec<u8>)> {
+        if self.count == 0 {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(self.steps.len() + self.lists.len() + 3);
+        put_varint(&mut bytes, self.count);
+        bytes.append(&mut self.steps);
+        bytes.append(&mut self.lists);
+        self.count = 0;
+        Some((self.first, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Model = BTreeMap<u32, BTreeSet<(u16, u16)>>;
+
+    fn blocks(model: &Model) -> Vec<(u32, Vec<u8>)> {
+        let (mut writer, mut blocks) = (BlockWriter::default(), Vec::new());
+        for (doc, places) in model {
+            let packed: Vec<u32> = places.iter().map(|(f, p)| u32::from(*f) << 16 | u32::from(*p)).collect();
+            let mut list = Vec::new();
+            put_occurrences(&mut list, &packed);
+            blocks.extend(writer.push(*doc, &list));
+        }
+        blocks.extend(writer.finish());
+        blocks
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(model in prop::collection::btree_map(
+            any::<u32>(),
+            prop::collection::btree_set((0..9u16, any::<u16>()), 1..6),
+            1..400,
+        )) {
+            let mut read = Model::new();
+            let wanted: RoaringBitmap = model.keys().copied().filter(|doc| doc % 3 != 0).collect();
+            let mut seen = RoaringBitmap::new();
+            for (first, bytes) in blocks(&model) {
+                prop_assert!(bytes.len() < 2 * BLOCK_BYTES);
+                let block = Block::parse(first, &bytes).unwrap();
+                block.for_each_list(|doc, mut list| {
+                    let mut places = BTreeSet::new();
+                    take_occurrences(&mut list, |(field, position)| { places.insert((field.0, position)); }).unwrap();
+                    read.insert(doc, places);
+                }).unwrap();
+                block.for_each_wanted(&wanted, |doc, places| {
+                    assert_eq!(places.len(), model[&doc].len());
+                    seen.insert(doc);
+                }).unwrap();
+            }
+            prop_assert_eq!(read, model);
+            prop_assert_eq!(seen, wanted);
+        }
+
+        /// Bytes from a damaged file are refused, not followed out of bounds.
+        #[test]
+        fn damaged_blocks_are_errors(bytes in prop::collection::vec(any::<u8>(), 0..64), first in any::<u32>()) {
+            if let Ok(block) = Block::parse(first, &bytes) {
+                let _ = block.for_each_list(|_, _| {});
+            }
+        }
+
+        #[test]
+        fn varints_are_inverse(value in any::<u32>()) {
+            let mut bytes = Vec::new();
+            put_varint(&mut bytes, value);
+            prop_assert_eq!(take_varint(&mut bytes.as_slice()), Some(value));
+        }
+    }
+
+    #[test]
+    fn keys_of_a_term_sort_by_document_and_before_longer_terms() {
+        let key = |term: &str, doc| {
+            let mut key = Vec::new();
+            block_key(term.as_bytes(), doc, &mut key);
+            key
+        };
+        assert!(key("ab", 1) < key("ab", 256) && key("ab", u32::MAX) < key("abc", 0));
+        assert_eq!(parse_block_key(&key("ab", 7)), Some((b"ab".as_slice(), 7)));
+    }
+}

@@ -1,0 +1,299 @@
+//! The tokenizer of one index, set up from its settings.
+//!
+//! [`TextTokenizer::tokens`] gives full tokens with their places in the text, for queries and highlighting. Indexing uses
+//! [`TextTokenizer::visit`], which has a short cut for ASCII text under the default separators: the same words at a fraction
+//! of the time, because no token has to be built and no language detected. A property test holds the two equal.
+
+use charabia::normalizer::NormalizerOption;
+use charabia::{Language, SeparatorKind, Token, TokenKind, Tokenizer, TokenizerBuilder};
+use self_cell::self_cell;
+
+use crate::settings::{Settings, matches_pattern};
+
+/// What one token means for positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// A word in its normalised form; empty when the text held control characters only.
+    Word(&'a str),
+    /// A word that is not indexed but takes a position.
+    StopWord,
+    /// A separator; hard ones put the words at its sides far apart.
+    Separator(SeparatorKind),
+}
+
+/// The texts that a tokenizer refers to.
+struct Sources {
+    stop_words: Option<fst::Set<Vec<u8>>>,
+    separators: Option<Vec<String>>,
+    dictionary: Vec<String>,
+}
+
+#[derive(Default)]
+struct Slices<'a> {
+    separators: Vec<&'a str>,
+    dictionary: Vec<&'a str>,
+}
+
+self_cell!(
+    struct Words {
+        owner: Sources,
+        #[covariant]
+        dependent: Slices,
+    }
+);
+
+self_cell!(
+    struct Configured {
+        owner: Words,
+        #[not_covariant]
+        dependent: Tokenizer,
+    }
+);
+
+/// The tokenizer of one index. Not cheap to build (an automaton when separators or dictionary words are set): keep it for an
+/// epoch.
+pub struct TextTokenizer {
+    configured: Configured,
+    rules: Vec<(Vec<String>, Vec<Language>)>,
+    stop_words: Option<fst::Set<Vec<u8>>>,
+    plain: bool,
+}
+
+impl TextTokenizer {
+    /// The tokenizer that these settings ask for.
+    pub fn new(settings: &Settings) -> Self {
+        let sources = Sources {
+            stop_words: stop_word_set(settings),
+            separators: effective_separators(settings),
+            dictionary: settings.dictionary.iter().cloned().collect(),
+        };
+        let plain = sources.separators.is_none() && sources.dictionary.is_empty();
+        let words = Words::new(sources, |sources| Slices {
+            separators: sources.separators.iter().flatten().map(String::as_str).collect(),
+            dictionary: sources.dictionary.iter().map(String::as_str).collect(),
+        });
+        let configured = Configured::new(words, |words| {
+            let mut builder = TokenizerBuilder::new();
+            if let Some(stop_words) = &words.borrow_owner().stop_words {
+                builder.stop_words(stop_words);
+            }
+            if words.borrow_owner().separators.is_some() {
+                builder.separators(&words.borrow_dependent().separators);
+            }
+            if !words.borrow_dependent().dictionary.is_empty() {
+                builder.words_dict(&words.borrow_dependent().dictionary);
+            }
+            builder.into_tokenizer()
+        });
+        let rules = settings.localized_attributes.iter().flatten().map(|rule| {
+            let languages = rule.locales.iter().filter_map(Language::from_code).collect();
+            (rule.attribute_patterns.clone(), languages)
+        });
+        Self { configured, rules: rules.collect(), stop_words: stop_word_set(settings), plain }
+    }
+
+    /// The languages that the first matching rule of `localizedAttributes` allows in a field; `None` lets the text decide.
+    pub fn languages(&self, field: &str) -> Option<&[Language]> {
+        let matches = |patterns: &[String]| patterns.iter().any(|pattern| matches_pattern(pattern, field));
+        let rule = self.rules.iter().find(|(patterns, _)| matches(patterns));
+        rule.map(|(_, languages)| languages.as_slice()).filter(|languages| !languages.is_empty())
+    }
+
+    /// The tokens of a text, in order, separators included.
+    pub fn tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
+        self.configured.with_dependent(|_, tokenizer| tokenizer.tokenize_with_allow_list(text, languages).collect())
+    }
+
+    /// Calls `each` with every piece of a text in order. `scratch` is overwritten.
+    pub fn visit(
+        &self,
+        text: &str,
+        languages: Option<&[Language]>,
+        scratch: &mut String,
+        mut each: impl FnMut(Piece<'_>),
+    ) {
+        if self.plain && languages.is_none() && text.is_ascii() {
+            return self.visit_ascii(text, scratch, &mut each);
+        }
+        self.configured.with_dependent(|_, tokenizer| {
+            for token in tokenizer.tokenize_with_allow_list(text, languages) {
+                match token.kind {
+                    TokenKind::Word => each(Piece::Word(token.lemma())),
+                    TokenKind::StopWord => each(Piece::StopWord),
+                    TokenKind::Separator(kind) => each(Piece::Separator(kind)),
+                    TokenKind::Unknown => {}
+                }
+            }
+        });
+    }
+
+    fn visit_ascii(&self, text: &str, scratch: &mut String, each: &mut impl FnMut(Piece<'_>)) {
+        let bytes = text.as_bytes();
+        let mut at = 0;
+        while at < bytes.len() {
+            match ASCII[usize::from(bytes[at])] {
+                Ascii::Soft => {
+                    let spaced = matches!(bytes[at], b'.' | b',') && bytes.get(at + 1) == Some(&b' ');
+                    at += 1 + usize::from(spaced);
+                    each(Piece::Separator(if spaced { SeparatorKind::Hard } else { SeparatorKind::Soft }));
+                }
+                Ascii::Hard => {
+                    at += 1;
+                    each(Piece::Separator(SeparatorKind::Hard));
+                }
+                Ascii::Nul => {
+                    each(self.ascii_word("\0", scratch));
+                    at += 1;
+                }
+                Ascii::Word => {
+                    let rest = &bytes[at..];
+                    let len = rest.iter().position(|b| ASCII[usize::from(*b)] != Ascii::Word).unwrap_or(rest.len());
+                    each(self.ascii_word(&text[at..at + len], scratch));
+                    at += len;
+                }
+            }
+        }
+    }
+
+    fn ascii_word<'s>(&self, word: &str, scratch: &'s mut String) -> Piece<'s> {
+        scratch.clear();
+        if word.bytes().any(|b| b.is_ascii_control() && !char::from(b).is_whitespace()) {
+            scratch.extend(word.chars().filter(|c| !c.is_control() || c.is_whitespace()));
+        } else {
+            scratch.push_str(word);
+        }
+        // Stop words are told by the case they are written in, hence before folding.
+        if self.stop_words.as_ref().is_some_and(|set| set.contains(&scratch)) {
+            return Piece::StopWord;
+        }
+        scratch.make_ascii_lowercase();
+        Piece::Word(scratch)
+    }
+}
+
+/// The form in which stop words are kept: compatibility-decomposed, without control characters, case and accents kept.
+pub fn normalise_stop_word(word: &str) -> String {
+    use charabia::Normalize;
+    word.normalize(&NormalizerOption { lossy: false, ..NormalizerOption::default() }).into_owned()
+}
+
+fn stop_word_set(settings: &Settings) -> Option<fst::Set<Vec<u8>>> {
+    // A set without entries would be built just as well; none spares a lookup for each word.
+    if settings.stop_words.is_empty() { None } else { fst::Set::from_iter(settings.stop_words.iter()).ok() }
+}
+
+fn effective_separators(settings: &Settings) -> Option<Vec<String>> {
+    if settings.separator_tokens.is_empty() && settings.non_separator_tokens.is_empty() {
+        return None;
+    }
+    let defaults = charabia::separators::DEFAULT_SEPARATORS.iter().map(|text| (*text).to_owned());
+    let all = defaults.chain(settings.separator_tokens.iter().cloned());
+    Some(all.filter(|text| !settings.non_separator_tokens.contains(text)).collect())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ascii {
+    Word,
+    /// Cuts like a separator, but is removed as a control character before separators are told, which leaves an empty word.
+    Nul,
+    Soft,
+    Hard,
+}
+
+/// What each ASCII byte is among the default separators (`.` and `,` before a space are hard, see `visit_ascii`).
+const ASCII: [Ascii; 256] = {
+    let mut table = [Ascii::Word; 256];
+    table[0] = Ascii::Nul;
+    let soft = b"\t\n\r \"#%&'()*+,-./:@[\\]_`{}";
+    let hard = b"!;?";
+    let mut at = 0;
+    while at < soft.len() {
+        table[soft[at] as usize] = Ascii::Soft;
+        at += 1;
+    }
+    at = 0;
+    while at < hard.len() {
+        table[hard[at] as usize] = Ascii::Hard;
+        at += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pieces(tokenizer: &TextTokenizer, text: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        tokenizer.visit(text, None, &mut String::new(), |piece| found.push(format!("{piece:?}")));
+        found
+    }
+
+    fn reference(tokenizer: &TextTokenizer, text: &str) -> Vec<String> {
+        let name = |token: Token<'_>| match token.kind {
+            TokenKind::Word => format!("{:?}", Piece::Word(token.lemma())),
+            TokenKind::StopWord => format!("{:?}", Piece::StopWord),
+            TokenKind::Separator(kind) => format!("{:?}", Piece::Separator(kind)),
+            TokenKind::Unknown => "unknown".to_owned(),
+        };
+        tokenizer.tokens(text, None).into_iter().map(name).collect()
+    }
+
+    fn words(settings: &Settings, text: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        TextTokenizer::new(settings).visit(text, None, &mut String::new(), |piece| {
+            if let Piece::Word(word) = piece {
+                found.push(word.to_owned());
+            }
+        });
+        found
+    }
+
+    fn set(words: &[&str]) -> BTreeSet<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    proptest! {
+        /// The short cut for ASCII must never tell a document's words apart from those of a query, which takes the long way.
+        #[test]
+        fn the_ascii_short_cut_gives_the_same_pieces(text in "[ -~\t\n\r\u{0}-\u{1f}\u{7f}]{0,40}") {
+            let settings = Settings { stop_words: set(&["the", "A"]), ..Settings::default() };
+            for tokenizer in [TextTokenizer::new(&settings), TextTokenizer::new(&Settings::default())] {
+                prop_assert_eq!(pieces(&tokenizer, &text), reference(&tokenizer, &text));
+            }
+        }
+
+        #[test]
+        fn the_ascii_short_cut_agrees_on_sentences(text in "([Tt]he|A|a\\.b|[a-zA-Z]{1,8}|[0-9.,-]{1,5}|C#)([ .,!;-]{1,3}(the|A|[a-z]{1,4})){0,6}") {
+            let tokenizer = TextTokenizer::new(&Settings { stop_words: set(&["the", "A"]), ..Settings::default() });
+            prop_assert_eq!(pieces(&tokenizer, &text), reference(&tokenizer, &text));
+        }
+    }
+
+    #[test]
+    fn stop_words_are_told_by_case_and_separators_by_the_settings() {
+        let settings = Settings { stop_words: set(&["the"]), ..Settings::default() };
+        assert_eq!(words(&settings, "The lord of the rings"), ["the", "lord", "of", "rings"]);
+        let settings = Settings { non_separator_tokens: set(&["#", "+"]), ..Settings::default() };
+        assert_eq!(words(&settings, "C# and C++"), ["c#", "and", "c++"]);
+        let settings = Settings { separator_tokens: set(&["xx"]), ..Settings::default() };
+        assert_eq!(words(&settings, "fooxxbar"), ["foo", "bar"]);
+        let settings = Settings { dictionary: set(&["potato"]), ..Settings::default() };
+        assert_eq!(words(&settings, "sweetpotatoes"), ["sweet", "potato", "es"]);
+    }
+
+    #[test]
+    fn words_are_folded_as_the_interface_says() {
+        let default = Settings::default();
+        assert_eq!(
+            words(&default, "Élan ﬁnal Œuvre don't left|right a\u{a0}b"),
+            ["elan", "final", "oeuvre", "don", "t", "left|right", "a b"]
+        );
+        assert_eq!(normalise_stop_word("ﬁ"), "fi");
+        assert_eq!(normalise_stop_word("à"), "a\u{300}");
+    }
+}

@@ -1,0 +1,127 @@
+//! Where the words of a field stand.
+//!
+//! Positions count from 0 in each field: +1 from word to word, +8 over a hard separator and from one value of the field to
+//! the next (array items, values of the same path in different objects; an empty text or a null counts as a value). Stop words
+//! and words that are too long take a position without being indexed.
+
+use charabia::{Language, SeparatorKind};
+
+use super::tokenizer::{Piece, TextTokenizer};
+use super::{POSITION_MAX, WORD_BYTES_MAX};
+
+/// How far apart two words are that a hard separator or the end of a value divides.
+const FAR: u32 = 8;
+
+/// The position reached in one field of one document.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FieldCursor {
+    /// The position of the last word, or where the last value began if it had none; `None` before the first value.
+    last: Option<u32>,
+}
+
+impl FieldCursor {
+    /// A value that has no text, such as null.
+    pub fn skip_value(&mut self) {
+        self.last = Some(self.next_start());
+    }
+
+    /// Calls `each` with the words of the field's next value and their positions, rising.
+    pub fn visit_value(
+        &mut self,
+        tokenizer: &TextTokenizer,
+        languages: Option<&[Language]>,
+        text: &str,
+        scratch: &mut String,
+        mut each: impl FnMut(&str, u16),
+    ) {
+        let mut position = self.next_start();
+        // Separators in front of the first word do not move it.
+        let mut step = None;
+        tokenizer.visit(text, languages, scratch, |piece| match piece {
+            Piece::Separator(SeparatorKind::Hard) => step = step.map(|_| FAR),
+            Piece::Separator(SeparatorKind::Soft) => {}
+            Piece::Word("") => {}
+            Piece::Word(_) | Piece::StopWord => {
+                position = position.saturating_add(step.unwrap_or(0));
+                step = Some(1);
+                if let Piece::Word(word) = piece
+                    && word.len() <= WORD_BYTES_MAX
+                    && position <= POSITION_MAX
+                {
+                    each(word, position as u16);
+                }
+            }
+        });
+        self.last = Some(position);
+    }
+
+    fn next_start(self) -> u32 {
+        self.last.map_or(0, |last| last.saturating_add(FAR))
+    }
+}
+
+/// Whether a word is of digits and ASCII punctuation only, and so under `disableOnNumbers`.
+pub fn is_numeric(word: &str) -> bool {
+    word.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_punctuation())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    fn positions(settings: &Settings, values: &[Option<&str>]) -> Vec<(String, u16)> {
+        let (tokenizer, mut cursor) = (TextTokenizer::new(settings), FieldCursor::default());
+        let mut found = Vec::new();
+        for value in values {
+            match value {
+                None => cursor.skip_value(),
+                Some(text) => cursor.visit_value(&tokenizer, None, text, &mut String::new(), |word, position| {
+                    found.push((word.to_owned(), position));
+                }),
+            }
+        }
+        found
+    }
+
+    fn of(text: &str) -> Vec<u16> {
+        positions(&Settings::default(), &[Some(text)]).into_iter().map(|(_, position)| position).collect()
+    }
+
+    #[test]
+    fn soft_separators_add_one_and_hard_ones_eight() {
+        assert_eq!(of("sun-flower field"), [0, 1, 2]);
+        assert_eq!(of("sun. flower, 3.14"), [0, 8, 16, 17]);
+        assert_eq!(of("! sun"), [0], "separators in front do not count");
+        assert_eq!(of("a ;b"), [0, 8]);
+    }
+
+    /// Phrases must not cross from one array item into the next, and a null between two items widens the gap.
+    #[test]
+    fn values_of_a_field_stand_eight_apart_even_when_empty() {
+        let default = Settings::default();
+        assert_eq!(positions(&default, &[None, Some("fox")]), [("fox".into(), 8)]);
+        assert_eq!(positions(&default, &[Some(""), None, Some("fox")]), [("fox".into(), 16)]);
+        assert_eq!(positions(&default, &[Some("red fox"), Some("den")])[2], ("den".into(), 9));
+    }
+
+    #[test]
+    fn stop_words_and_long_words_keep_their_place() {
+        let settings = Settings { stop_words: ["of".to_owned()].into(), ..Settings::default() };
+        let long = "x".repeat(WORD_BYTES_MAX + 1);
+        let found = positions(&settings, &[Some(&format!("lord of rings {long} end"))]);
+        assert_eq!(found, [("lord".into(), 0), ("rings".into(), 2), ("end".into(), 4)]);
+    }
+
+    #[test]
+    fn positions_end_at_the_limit() {
+        let text = "a. ".repeat(9000);
+        let found = of(&text);
+        assert_eq!((found.len(), found.last()), (8192, Some(&65528)));
+    }
+
+    #[test]
+    fn numbers_with_punctuation_are_numeric() {
+        assert!(is_numeric("42") && is_numeric("3$") && !is_numeric("4x4") && !is_numeric("①"));
+    }
+}
