@@ -26,11 +26,11 @@ pub trait FacetSource {
     /// The number within the index of a document of this partition.
     fn global(&self, document: LocalDocId) -> DocId;
 
-    /// The documents that satisfy a test of their vectors; fails for an embedder or fragment that the index does not have.
-    /// The default is right for a partition without vectors.
-    fn documents_with_vectors(&self, test: &VectorsTest) -> Result<RoaringBitmap, UserError> {
+    /// The documents that satisfy a test of their vectors; fails for an embedder or fragment that the index does not have
+    /// (the caller puts the code of its route). The default is right for a partition without vectors.
+    fn documents_with_vectors(&self, test: &VectorsTest) -> Result<RoaringBitmap, FacetError> {
         let Some(name) = &test.embedder else { return Ok(RoaringBitmap::new()) };
-        let unknown = |what: String| Err(UserError::new("invalid_search_filter", what));
+        let unknown = |what: String| Err(UserError::new("invalid_search_filter", what).into());
         let Some(embedder) = self.settings().embedders.get(name) else {
             return unknown(format!("the embedder `{name}` does not exist"));
         };

@@ -18,6 +18,8 @@ mod keys;
 mod reader;
 mod reindex;
 pub(crate) mod store;
+#[cfg(test)]
+mod tests;
 mod values;
 mod writer;
 

@@ -58,7 +58,10 @@ impl Evaluation<'_> {
             Node::Not(inner) => Ok(self.source.documents() - self.node(inner)?),
             Node::Test(test) => self.test(test),
             Node::Geo(test) => self.geo(test),
-            Node::Vectors(test) => Ok(self.source.documents_with_vectors(test)?),
+            Node::Vectors(test) => self.source.documents_with_vectors(test).map_err(|error| match error {
+                FacetError::User(error) => self.fail(&error.message),
+                other => other,
+            }),
         }
     }
 

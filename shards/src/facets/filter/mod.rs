@@ -8,6 +8,8 @@ mod check;
 mod evaluate;
 mod grammar;
 mod lexer;
+#[cfg(test)]
+pub(in crate::facets) mod tests;
 mod tree;
 
 use serde_json::Value;

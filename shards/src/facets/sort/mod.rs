@@ -2,6 +2,8 @@
 
 mod keys;
 mod parse;
+#[cfg(test)]
+mod tests;
 mod top;
 
 pub use keys::{SortKey, SortKeys, SortValue, sort_keys};

@@ -33,15 +33,27 @@ pub fn sorted_page(
     limit: usize,
     mode: SortMode,
 ) -> Result<Vec<(SortKeys, LocalDocId)>, ColumnError> {
-    let (first, rest) = KeyReader::new(source, criteria).split_first();
-    if let Some((Target::Field(Some(field)), descending)) = first
-        && is_walk_better(candidates.len(), limit as u64, source.documents().len())
+    if is_walk_better(candidates.len(), limit as u64, source.documents().len())
+        && let Some(page) = walk(source, criteria, candidates, limit, mode)?
     {
-        let columns = source.columns();
-        let walk = Walk { columns, field, descending, candidates, rest, limit, mode, page: Vec::new() };
-        return walk.run();
+        return Ok(page);
     }
     read(&KeyReader::new(source, criteria), candidates, limit, mode)
+}
+
+/// Walks the values of the first criterion; `None` if that is not a field of the index.
+pub(super) fn walk(
+    source: &dyn FacetSource,
+    criteria: &[SortCriterion],
+    candidates: &RoaringBitmap,
+    limit: usize,
+    mode: SortMode,
+) -> Result<Option<Vec<(SortKeys, LocalDocId)>>, ColumnError> {
+    let (first, rest) = KeyReader::new(source, criteria).split_first();
+    let Some((Target::Field(Some(field)), descending)) = first else { return Ok(None) };
+    let columns = source.columns();
+    let walk = Walk { columns, field, descending, candidates, rest, limit, mode, page: Vec::new() };
+    walk.run().map(Some)
 }
 
 /// A walk over the field's values meets a candidate every `documents / candidates` documents, until it has `limit`; reading
@@ -51,7 +63,7 @@ fn is_walk_better(candidates: u64, limit: u64, documents: u64) -> bool {
 }
 
 /// Reads the keys of every candidate and keeps the least.
-fn read(
+pub(super) fn read(
     reader: &KeyReader<'_>,
     candidates: &RoaringBitmap,
     limit: usize,

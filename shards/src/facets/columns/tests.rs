@@ -1,0 +1,126 @@
+use proptest::prelude::*;
+use roaring::RoaringBitmap;
+use serde_json::{Value, json};
+
+use super::{ColumnWriter, Columns, Flag, ReindexPlan, drop_field, drop_points};
+use crate::facets::Extractor;
+use crate::facets::filter::tests::document;
+use crate::facets::test_support::{Facets, filterable};
+use crate::ids::{FieldId, LocalDocId};
+use crate::settings::Settings;
+
+fn changes() -> impl Strategy<Value = Vec<Vec<(u32, Option<Value>)>>> {
+    // Numbers in two blocks, so that a value's documents are cut.
+    let number = prop_oneof![0..6u32, 65_534..65_540u32];
+    let change = (number, proptest::option::weighted(0.7, document()));
+    proptest::collection::vec(proptest::collection::vec(change, 0..6), 0..5)
+}
+
+/// The columns as one batch over the final documents would have written them.
+fn rebuilt(facets: &Facets) -> Facets {
+    let mut rebuilt = Facets { fields: facets.fields.clone(), ..Facets::new(facets.settings.clone()) };
+    rebuilt.put(facets.json.iter().map(|(number, json)| (*number, Some(json.clone()))));
+    rebuilt
+}
+
+/// What the engine does when settings change.
+fn reindex(facets: &mut Facets, settings: Settings) {
+    let plan = ReindexPlan::between(&facets.fields, &facets.settings, &settings);
+    for field in &plan.drop {
+        while !drop_field(&mut facets.columns, *field, 3).expect("memory does not fail") {}
+    }
+    if plan.drop_points {
+        while !drop_points(&mut facets.columns, 3).expect("memory does not fail") {}
+    }
+    let mut extractor = Extractor::only(&settings, plan.add.iter().copied());
+    let mut writer = ColumnWriter::new();
+    for (number, json) in facets.json.iter().filter(|_| plan.reads_documents()) {
+        let members = json.as_object().expect("documents are objects");
+        let raw: Vec<_> = members
+            .iter()
+            .map(|(name, value)| (facets.fields.id(name).expect("met"), value.to_string().into_bytes()))
+            .collect();
+        let facts = extractor.extract(&facets.fields, raw.iter().map(|(field, json)| (*field, json.as_slice())));
+        writer.add(LocalDocId(*number), None, Some(&facts));
+    }
+    writer.flush(&mut facets.columns).expect("memory does not fail");
+    facets.settings = settings;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// After any history the trees hold exactly the bytes that a rebuild writes: updates leave nothing behind.
+    #[test]
+    fn updates_leave_what_a_rebuild_writes(batches in changes()) {
+        let mut facets = Facets::new(filterable(&["x", "y", "w"]));
+        for batch in batches {
+            facets.put(batch);
+        }
+        prop_assert_eq!(&facets.columns, &rebuilt(&facets).columns);
+        if facets.json.is_empty() {
+            prop_assert!(facets.columns.entries.is_empty());
+        }
+    }
+
+    /// So does a change of settings.
+    #[test]
+    fn a_reindex_leaves_what_a_rebuild_writes(
+        batches in changes(),
+        points in proptest::collection::vec(prop_oneof![Just(json!(null)), Just(json!({"lat": "1", "lng": 2})), Just(json!({"lat": "x"}))], 0..4),
+        from in proptest::sample::subsequence(vec!["x", "x.y", "w", "y", "_geo", "_geo.lat"], 0..4),
+        to in proptest::sample::subsequence(vec!["x", "x.y", "w", "y", "_geo", "_geo.lat"], 0..4),
+    ) {
+        let mut facets = Facets::new(filterable(&from));
+        for batch in batches {
+            facets.put(batch);
+        }
+        facets.put(points.into_iter().enumerate().map(|(at, point)| (at as u32, Some(json!({ "_geo": point })))));
+        reindex(&mut facets, filterable(&to));
+        prop_assert_eq!(&facets.columns, &rebuilt(&facets).columns);
+    }
+}
+
+#[test]
+fn a_document_that_comes_twice_in_a_batch_keeps_the_last_state() {
+    let mut facets = Facets::with(filterable(&["x"]), [json!({"x": [1, "a"]})]);
+    facets.put([(0, None), (0, Some(json!({"x": [1, 2]}))), (1, Some(json!({"x": 1}))), (1, None)]);
+    assert_eq!(facets.columns, rebuilt(&facets).columns);
+}
+
+/// Walks visit every value once, with the documents of all its blocks, in either direction.
+#[test]
+fn walks_join_the_blocks_of_a_value() {
+    let mut facets = Facets::new(filterable(&["x", "z"]));
+    let far = 200_000;
+    facets.put([
+        (1, Some(json!({"x": [1, "a"], "z": 7}))),
+        (far, Some(json!({"x": [1, -2, "b"]}))),
+        (3, Some(json!({"x": ["a\u{0}", "b"]}))),
+    ]);
+    let field = facets.fields.id("x").expect("met");
+    let columns = Columns::new(&facets.columns);
+    for descending in [false, true] {
+        let mut strings = Vec::new();
+        let mut visit = |value: &str, documents: RoaringBitmap| {
+            strings.push((value.to_owned(), documents.iter().collect::<Vec<_>>()));
+            Ok(std::ops::ControlFlow::Continue(()))
+        };
+        columns.walk_strings(field, descending, &mut visit).expect("memory does not fail");
+        let mut expected = [("a", vec![1]), ("a\u{0}", vec![3]), ("b", vec![3, far])].map(|(v, d)| (v.to_owned(), d));
+        if descending {
+            expected.reverse();
+        }
+        assert_eq!(strings, expected);
+        let mut count = 0;
+        let mut visit = |_: &u64, documents: RoaringBitmap| {
+            count += documents.len();
+            Ok(std::ops::ControlFlow::Continue(()))
+        };
+        columns.walk_numbers(field, descending, &mut visit).expect("memory does not fail");
+        assert_eq!(count, 3);
+    }
+    assert!(columns.is_flagged(field, Flag::Exists, LocalDocId(far)).expect("memory does not fail"));
+    assert!(!columns.is_flagged(field, Flag::Null, LocalDocId(far)).expect("memory does not fail"));
+    assert_eq!(columns.flagged(FieldId(999), Flag::Exists).expect("memory does not fail"), RoaringBitmap::new());
+}

@@ -1,0 +1,508 @@
+//! The language by table, and evaluation against a naive twin over the documents' JSON.
+
+use proptest::prelude::*;
+use roaring::RoaringBitmap;
+use serde_json::{Value, json};
+
+use super::tree::{Comparison, Node, Operator, Test};
+use super::{FilterFeatureSet, parse_filter, parse_filter_parameter, parse_filter_text};
+use crate::facets::normalise::{cut, normalise, number_bits, parse_number};
+use crate::facets::source::FacetError;
+use crate::facets::test_support::{Facets, filterable};
+use crate::settings::{FilterableFeatures, FilterableRule};
+
+const CODE: &str = "invalid_search_filter";
+
+fn parses(text: &str) -> bool {
+    parse_filter_text(text, CODE).is_ok()
+}
+
+#[test]
+fn what_parses() {
+    for text in [
+        "a=u",
+        "a= u",
+        "a  =  u",
+        "a='u'",
+        "a!=u",
+        "n>1",
+        "x = -10",
+        "x = .5",
+        "x = 1e3",
+        "x = and",
+        "to 1 TO 4",
+        "x = ANDROID OR NULLABLE = 1",
+        "a = _geoPolygon",
+        "_geo.lat > 60",
+        "g EXISTSAND z = 0",
+        "g IS NULLOR z = 0",
+        "g STARTS WITHa",
+        "g STARTS WITH'a'",
+        "'g'EXISTS",
+        "'g'='a'",
+        "g='a'AND z=0",
+        "NOT(a = 1)",
+        "a = 1 AND(b = 0)",
+        "x IN[a]AND y = 1",
+        "g IN [a] ",
+        "g IN [a, b,]",
+        "g IN []",
+        "g IN [ ]",
+        "g NOT IN [a]",
+        "g NOT  EXISTS",
+        "g IS \n NOT \t NULL",
+        "(g EXISTS )",
+        "(_geoRadius(1,1,1) )",
+        "  _geoRadius(1,1,1)",
+        "_geoRadius( 1 , -1.5 , 1e2 , 5 )",
+        "_geoBoundingBox([ 2,2 ] , [0,0])",
+        "_geoPolygon([0,0],[0,1],[1,1])",
+        "_geoPolygon([0,0],[0,1],[1,1],)",
+        "\u{a0}g = a",
+        "g = ٣",
+        "x = ''",
+        "'' = 1",
+        r#"x = "it's" AND y = 'say \'hi\''"#,
+        "_vectors EXISTS",
+        "_vectors.a NOT EXISTS",
+        r#"_vectors."o.p" EXISTS"#,
+        "_vectors.a.userProvided EXISTS",
+        "_vectors.a.fragments.f EXISTS",
+        "_vectors = 1",
+        "_vectors IS NULL",
+        "_vectorsX = 1",
+        "_shard IN [a]",
+        "NOT NOT a = 1",
+    ] {
+        assert!(parses(text), "{text}");
+    }
+}
+
+#[test]
+fn what_does_not_parse() {
+    for text in [
+        "a",
+        "a =",
+        "= 1",
+        "a == 1",
+        "a <> 1",
+        "a => 1",
+        "a < = 1",
+        "a ! = u",
+        "a = 1 && b = 2",
+        "a = 1 and b = 1",
+        "x NOT = 1",
+        "x NOT 1 TO 2",
+        "a = u ANDb = 1",
+        "a = uAND b = w",
+        "g='a'ANDz=0",
+        "gEXISTS",
+        "g EXISTS ",
+        "g IS NULL ",
+        "g IS NOT EMPTY ",
+        "_geoRadius(1,1,1) ",
+        "_geoBoundingBox([2,2],[0,0]) ",
+        "g STARTS  WITH a",
+        "x = +10",
+        "x = a b",
+        "x = a,b",
+        "x = AND",
+        "NULL = 1",
+        "_geo = 1",
+        "x = _geoPointless",
+        "x = _geoDistance",
+        "_geoPoint(1,2)",
+        "_geoRadius",
+        "_geoRadius()",
+        "_geoRadius(1,2)",
+        "_geoRadius(1,2,3,4,5)",
+        "_geoRadius (1,2,3)",
+        "_geoRadius('1',2,3)",
+        "_geoRadius(1,2,1e999)",
+        "_geoRadius(nan,2,1)",
+        "_geoRadius(1,2,3",
+        "_geoBoundingBox([1,2,3],[0,0,0])",
+        "_geoBoundingBox([1,2])",
+        "_geoPolygon([0,0],[0,1])",
+        "_georadius(1,2,3)",
+        "g IN a",
+        "g IN [a b]",
+        "g IN [a",
+        "g IN [,]",
+        "(a = 1",
+        "a = 1)",
+        "()",
+        "a = 1 AND",
+        "a = 1 OR OR b = 1",
+        "x = 'open",
+        "x = 'a\\q'",
+        "x = '\\ud800'",
+        "x = '\\u12'",
+        "g = a\u{a0}",
+        "g\u{3000}= a",
+        "_vectors.",
+        "_vectors. EXISTS",
+        "_vectors.a",
+        "_vectors.a = 1",
+        "_vectors.a.nope EXISTS",
+        "_vectors.a.userProvided.regenerate EXISTS",
+        "_vectors.a.'userProvided' EXISTS",
+        "_vectors.'a'EXISTS",
+        "_vectors.a.fragments EXISTS",
+        "_foreign(a = 1)",
+    ] {
+        let error = parse_filter_text(text, CODE).expect_err(text);
+        assert_eq!(error.code, CODE);
+    }
+}
+
+/// Clients show the last line of the message: columns count characters, from 1.
+#[test]
+fn errors_name_the_position() {
+    let error = parse_filter_text("é = 1 AND (b = 2", CODE).expect_err("unclosed");
+    assert_eq!(error.message.lines().last(), Some("17:17 é = 1 AND (b = 2"));
+    let error = parse_filter_text("a = NULL", CODE).expect_err("reserved");
+    assert_eq!(error.message.lines().last(), Some("5:9 a = NULL"));
+}
+
+/// The limits are exact, so that the stack is bounded and clients get the same answer everywhere.
+#[test]
+fn nesting_ends_at_the_documented_depth() {
+    let parentheses = |count: usize| "(".repeat(count) + "n = 1" + &")".repeat(count);
+    assert!(parses(&parentheses(49)) && !parses(&parentheses(50)) && !parses(&parentheses(100_000)));
+    let nots = |count: usize| "NOT ".repeat(count) + "n = 1";
+    assert!(parses(&nots(197)) && !parses(&nots(198)) && !parses(&nots(100_000)));
+    let flat = vec!["n = 1"; 5000].join(" OR ");
+    assert!(parses(&flat) && parses(&format!("n IN [{}]", vec!["1"; 5000].join(","))));
+}
+
+#[test]
+fn array_forms_join_with_and_then_or() {
+    let parse = |value: Value| parse_filter(&value, CODE);
+    let same = |value: Value, text: &str| {
+        assert_eq!(parse(value), parse_filter_text(text, CODE), "{text}");
+    };
+    same(json!(["a = 1", ["b = 2", "c = 3 OR d = 4"]]), "a = 1 AND (b = 2 OR (c = 3 OR d = 4))");
+    same(json!([[], "a = 1", "", [""]]), "a = 1");
+    for empty in [json!(null), json!(""), json!(" "), json!([]), json!([[]]), json!(["", []])] {
+        assert_eq!(parse(empty.clone()), Ok(None), "{empty}");
+    }
+    for bad in
+        [json!(1), json!({}), json!(true), json!([1]), json!([null]), json!([[["a = 1"]]]), json!(["(a = 1", "b = 1)"])]
+    {
+        assert_eq!(parse(bad.clone()).map_err(|error| error.code), Err(CODE), "{bad}");
+    }
+}
+
+#[test]
+fn query_strings_are_json_first() {
+    let same = |parameter: &str, text: &str| {
+        assert_eq!(parse_filter_parameter(parameter, CODE), parse_filter_text(text, CODE), "{parameter}");
+    };
+    same(r#"["a = 1",["b = 2"]]"#, "a = 1 AND b = 2");
+    same(r#""a = 1""#, "a = 1");
+    same("a = 1", "a = 1");
+    same("", "");
+    for bad in ["12", "{}", "null", r#"["a = 1""#] {
+        assert!(parse_filter_parameter(bad, CODE).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn features_are_asked_for_at_any_depth() {
+    let check = |text: &str, features| {
+        let filter = parse_filter_text(text, CODE).expect(text).expect("not empty");
+        filter.check_features(&features).map_err(|error| error.code)
+    };
+    let all = FilterFeatureSet { contains: true, network: true, multimodal: true };
+    for text in ["a = 1 OR (b = 1 AND NOT c CONTAINS x)", "a NOT CONTAINS x", "_shard = a", "_vectors.e EXISTS"] {
+        assert_eq!(check(text, FilterFeatureSet::default()), Err("feature_not_enabled"), "{text}");
+        assert_eq!(check(text, all), Ok(()), "{text}");
+    }
+    assert_eq!(check("a STARTS WITH x AND _vectors = 1", FilterFeatureSet::default()), Ok(()));
+}
+
+fn selected(facets: &Facets, text: &str) -> Result<Vec<u32>, &'static str> {
+    let filter = parse_filter_text(text, "invalid_document_filter").expect(text).expect("not empty");
+    filter.check_attributes(&facets.settings).map_err(|error| error.code)?;
+    match filter.evaluate(facets) {
+        Ok(documents) => Ok(documents.iter().collect()),
+        Err(FacetError::User(error)) => Err(error.code),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn unfilterable_attributes_are_refused_before_evaluation() {
+    let facets = Facets::with(filterable(&["a"]), [json!({"a": 1, "b": 1})]);
+    assert_eq!(selected(&facets, "a = 2 AND b = 1"), Err("invalid_document_filter"));
+    assert_eq!(selected(&facets, "a.deep = 1"), Ok(vec![]));
+    assert_eq!(selected(&facets, "_vectors = 1"), Ok(vec![]));
+}
+
+/// `!=` on a field that no document ever had finds nothing, while what is written as a complement finds everything.
+#[test]
+fn unknown_fields_select_nothing() {
+    let mut facets = Facets::with(filterable(&["a", "z"]), [json!({"a": 1}), json!({"a": 2})]);
+    for nothing in ["z != 1", "z > 1", "z = 1", "z EXISTS"] {
+        assert_eq!(selected(&facets, nothing), Ok(vec![]), "{nothing}");
+    }
+    for all in ["NOT z = 1", "z NOT EXISTS", "z IS NOT NULL", "z NOT IN [1]", "NOT z != 1"] {
+        assert_eq!(selected(&facets, all), Ok(vec![0, 1]), "{all}");
+    }
+    facets.put([(2, Some(json!({"z": 1})))]);
+    facets.put([(2, None)]);
+    assert_eq!(selected(&facets, "z != 1"), Ok(vec![0, 1]), "the index has met the field");
+}
+
+/// Forbidden operators are found while evaluating only, with one code on all routes.
+#[test]
+fn operators_are_checked_lazily() {
+    let rule =
+        FilterableRule::Patterns { attribute_patterns: vec!["y".into()], features: FilterableFeatures::default() };
+    let mut settings = filterable(&["g"]);
+    settings.filterable_attributes.push(rule);
+    let facets = Facets::with(settings, [json!({"g": "a", "y": 3})]);
+    assert_eq!(selected(&facets, "y > 3"), Err("invalid_search_filter"));
+    assert_eq!(selected(&facets, "g = nothing AND y > 3"), Ok(vec![]));
+    assert_eq!(selected(&facets, "g = nothing AND _geoRadius(91,0,1)"), Ok(vec![]));
+    assert_eq!(selected(&facets, "g = a OR y > 3"), Err("invalid_search_filter"));
+    assert_eq!(selected(&facets, "y = 3 AND y STARTS WITH x"), Ok(vec![]));
+}
+
+#[test]
+fn geo_filters_select_points() {
+    let documents = [
+        json!({"_geo": {"lat": 50.6299, "lng": 3.0569}}),
+        json!({"_geo": {"lat": 48.8566, "lng": 2.3522}}),
+        json!({"_geo": null}),
+        json!({"_geo": {"lat": "0", "lng": 179.5}}),
+    ];
+    let facets = Facets::with(filterable(&["_geo"]), documents.clone());
+    assert_eq!(selected(&facets, "_geoRadius(50.6299, 3.0569, 0)"), Ok(vec![0]));
+    assert_eq!(selected(&facets, "_geoRadius(50.6299, 3.0569, 205000)"), Ok(vec![0, 1]));
+    assert_eq!(selected(&facets, "_geoRadius(0, 0, -1)"), Ok(vec![]));
+    assert_eq!(selected(&facets, "_geoBoundingBox([60, 10], [40, 0])"), Ok(vec![0, 1]));
+    assert_eq!(selected(&facets, "_geoBoundingBox([60, -170], [-40, 170])"), Ok(vec![3]));
+    assert_eq!(selected(&facets, "_geo.lat > 49"), Ok(vec![0]));
+    assert_eq!(selected(&facets, "'_geo' EXISTS"), Ok(vec![]));
+    for bad in [
+        "_geoRadius(91, 0, 1)",
+        "_geoRadius(0, -181, 1)",
+        "_geoRadius(0, 0, 1, 2)",
+        "_geoRadius(0, 0, 1, 1001)",
+        "_geoBoundingBox([0, 0], [1, 0])",
+        "_geoPolygon([0,0],[0,1],[1,1])",
+    ] {
+        assert_eq!(selected(&facets, bad), Err("invalid_document_filter"), "{bad}");
+    }
+    let without = Facets::with(filterable(&["a"]), documents);
+    assert_eq!(selected(&without, "_geoRadius(0, 0, 1)"), Err("invalid_document_filter"));
+}
+
+#[test]
+fn an_index_without_shards_or_vectors_knows_no_names() {
+    let mut settings = filterable(&[]);
+    settings.embedders.insert("e".into(), json!({"indexingFragments": {"f": {}}}));
+    let facets = Facets::with(settings, [json!({"a": 1})]);
+    assert_eq!(selected(&facets, "_shard IN []"), Ok(vec![]));
+    assert_eq!(selected(&facets, "_shard NOT IN []"), Ok(vec![0]));
+    assert_eq!(selected(&facets, "_vectors EXISTS"), Ok(vec![]));
+    assert_eq!(selected(&facets, "_vectors.e.fragments.f NOT EXISTS"), Ok(vec![0]));
+    for bad in ["_shard = s", "_shard EXISTS"] {
+        assert_eq!(selected(&facets, bad), Err("invalid_document_filter"), "{bad}");
+    }
+    for bad in ["_vectors.x EXISTS", "_vectors.e.fragments.x EXISTS"] {
+        assert_eq!(selected(&facets, bad), Err("invalid_document_filter"), "{bad}");
+    }
+}
+
+/// Collected from a document's JSON by the definition, without any column.
+#[derive(Default)]
+struct NaiveFacts {
+    exists: bool,
+    null: bool,
+    empty: bool,
+    numbers: Vec<u64>,
+    strings: Vec<String>,
+}
+
+impl NaiveFacts {
+    fn of(document: &Value, path: &str) -> Self {
+        let mut facts = Self::default();
+        facts.enter(document, "", path, true);
+        facts
+    }
+
+    fn enter(&mut self, value: &Value, at: &str, wanted: &str, direct: bool) {
+        if at == wanted {
+            self.exists = true;
+            self.null |= direct && value.is_null();
+            match value {
+                Value::Number(number) => self.numbers.push(number_bits(number.as_f64().expect("a float"))),
+                Value::Bool(value) => self.strings.push(value.to_string()),
+                Value::String(text) if text.is_empty() => self.empty |= direct,
+                Value::String(text) => self.strings.push(cut(&normalise(text)).to_owned()),
+                Value::Array(elements) => self.empty |= direct && elements.is_empty(),
+                Value::Object(members) => self.empty |= direct && members.is_empty(),
+                Value::Null => {}
+            }
+        }
+        match value {
+            Value::Array(elements) => elements.iter().for_each(|element| self.enter(element, at, wanted, false)),
+            Value::Object(members) => {
+                for (name, member) in members {
+                    let below = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
+                    self.enter(member, &below, wanted, true);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn satisfies(&self, operator: &Operator) -> bool {
+        let equal = |operand: &str| {
+            self.strings.iter().any(|value| *value == normalise(operand))
+                || parse_number(operand).is_some_and(|number| self.numbers.contains(&number_bits(number)))
+        };
+        let any = |operand: &str, number_fits: fn(u64, u64) -> bool, string_fits: fn(&str, &str) -> bool| {
+            let number = parse_number(operand).map(number_bits);
+            number.is_some_and(|operand| self.numbers.iter().any(|number| number_fits(*number, operand)))
+                || self.strings.iter().any(|value| string_fits(value, operand))
+        };
+        match operator {
+            Operator::Compare(Comparison::Equal, operand) => equal(operand),
+            Operator::Compare(Comparison::NotEqual, operand) => !equal(operand),
+            Operator::Compare(Comparison::Less, operand) => any(operand, |a, b| a < b, |a, b| a < b),
+            Operator::Compare(Comparison::LessOrEqual, operand) => any(operand, |a, b| a <= b, |a, b| a <= b),
+            Operator::Compare(Comparison::Greater, operand) => any(operand, |a, b| a > b, |a, b| a > b),
+            Operator::Compare(Comparison::GreaterOrEqual, operand) => any(operand, |a, b| a >= b, |a, b| a >= b),
+            Operator::In(operands) => operands.iter().any(|operand| equal(operand)),
+            Operator::Between(from, to) => {
+                let numbers = parse_number(from).map(number_bits).zip(parse_number(to).map(number_bits));
+                numbers.is_some_and(|(from, to)| self.numbers.iter().any(|number| from <= *number && *number <= to))
+                    || self.strings.iter().any(|value| from <= value && value <= to)
+            }
+            Operator::Exists => self.exists,
+            Operator::IsNull => self.null,
+            Operator::IsEmpty => self.empty,
+            Operator::Contains(part) => self.strings.iter().any(|value| value.contains(&*normalise(part))),
+            Operator::StartsWith(prefix) if normalise(prefix).is_empty() => self.exists,
+            Operator::StartsWith(prefix) => self.strings.iter().any(|value| value.starts_with(&*normalise(prefix))),
+        }
+    }
+}
+
+/// The slow twin: each document judged alone.
+fn naive(facets: &Facets, node: &Node) -> RoaringBitmap {
+    let holds = |document: &Value, node: &Node| naive_document(facets, document, node);
+    facets.json.iter().filter(|(_, document)| holds(document, node)).map(|(number, _)| *number).collect()
+}
+
+fn naive_document(facets: &Facets, document: &Value, node: &Node) -> bool {
+    match node {
+        Node::And(members) => members.iter().all(|member| naive_document(facets, document, member)),
+        Node::Or(members) => members.iter().any(|member| naive_document(facets, document, member)),
+        Node::Not(inner) => !naive_document(facets, document, inner),
+        Node::Test(Test { attribute, operator }) => {
+            facets.fields.id(attribute).is_some() && NaiveFacts::of(document, attribute).satisfies(operator)
+        }
+        Node::Geo(_) | Node::Vectors(_) => unreachable!("not generated"),
+    }
+}
+
+fn scalar() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(json!(null)),
+        Just(json!("")),
+        any::<bool>().prop_map(Value::from),
+        (-3..4i32).prop_map(Value::from),
+        Just(json!(-0.0)),
+        Just(json!(2.5)),
+        "[aAbé01\0 ]{1,3}".prop_map(Value::from),
+        Just(json!("a".repeat(470))),
+    ]
+}
+
+pub(in crate::facets) fn document() -> impl Strategy<Value = Value> {
+    let value = scalar().prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            proptest::collection::vec(("[xy]", inner), 0..2)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    });
+    proptest::collection::vec(("x|y|y\\.x|w", value), 0..4)
+        .prop_map(|members| Value::Object(members.into_iter().collect()))
+}
+
+fn operand() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "-?[0-3]",
+        Just("-0".into()),
+        "[aAbé01\0 ]{0,3}",
+        Just("a".repeat(468)),
+        Just("a".repeat(470)),
+        Just("true".into())
+    ]
+}
+
+fn operator() -> impl Strategy<Value = Operator> {
+    use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
+    let comparison = proptest::sample::select(vec![Equal, NotEqual, Less, LessOrEqual, Greater, GreaterOrEqual]);
+    prop_oneof![
+        3 => (comparison, operand()).prop_map(|(comparison, operand)| Operator::Compare(comparison, operand)),
+        1 => proptest::collection::vec(operand(), 0..3).prop_map(Operator::In),
+        1 => (operand(), operand()).prop_map(|(from, to)| Operator::Between(from, to)),
+        1 => proptest::sample::select(vec![Operator::Exists, Operator::IsNull, Operator::IsEmpty]),
+        1 => operand().prop_map(Operator::Contains),
+        1 => operand().prop_map(Operator::StartsWith),
+    ]
+}
+
+fn node() -> impl Strategy<Value = Node> {
+    let attribute = proptest::sample::select(vec!["x", "y", "y.x", "x.y", "w", "none"]);
+    let test = (attribute, operator())
+        .prop_map(|(attribute, operator)| Node::Test(Test { attribute: attribute.to_owned(), operator }));
+    test.prop_recursive(3, 8, 3, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 2..4).prop_map(Node::And),
+            proptest::collection::vec(inner.clone(), 2..4).prop_map(Node::Or),
+            inner.prop_map(Node::not),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn evaluation_agrees_with_the_naive_twin(documents in proptest::collection::vec(document(), 0..12), node in node()) {
+        let facets = Facets::with(filterable(&["x", "y", "w", "none"]), documents);
+        let filter = super::Filter { root: node, code: CODE };
+        let selected = filter.evaluate(&facets).expect("every operator is allowed");
+        prop_assert_eq!(selected, naive(&facets, &filter.root));
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic(text: String) {
+        let _ = parse_filter_text(&text, CODE);
+    }
+
+    /// Random tokens get further into the grammar than random characters.
+    #[test]
+    fn no_tokens_make_the_parser_panic(tokens in proptest::collection::vec(proptest::sample::select(vec![
+        "a", "'b'", "\"", "'", "\\", "\\u12", " ", "\u{a0}", "=", "!=", "<", "AND", "OR", "NOT", "IN", "[", "]", ",", "(", ")", "TO", "EXISTS",
+        "IS", "NULL", "EMPTY", "CONTAINS", "STARTS WITH", "_geoRadius(", "_geoBoundingBox([", "_geoPolygon([", "1", "-.5e3", "_vectors",
+        ".", "fragments", "userProvided", "_shard", "é",
+    ]), 0..30)) {
+        let _ = parse_filter_text(&tokens.concat(), CODE);
+    }
+}
+
+/// One parsed filter is sent to every partition.
+#[test]
+fn filters_cross_cores() {
+    fn crosses<T: Send + Clone + 'static>() {}
+    crosses::<super::Filter>();
+}
