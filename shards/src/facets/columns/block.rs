@@ -60,8 +60,8 @@ impl<'b> Block<'b> {
     pub fn decode(bytes: &'b [u8]) -> Option<Self> {
         let (tag, body) = bytes.split_first()?;
         match *tag {
-            LIST => body.as_chunks::<2>().1.is_empty().then(|| Self::List(body.as_chunks().0)),
-            RUNS => body.as_chunks::<4>().1.is_empty().then(|| Self::Runs(body.as_chunks().0)),
+            LIST => whole(body).map(Self::List),
+            RUNS => whole(body).map(Self::Runs),
             BITMAP => (body.len() == BITMAP_BYTES).then_some(Self::Bitmap(body)),
             _ => None,
         }
@@ -103,6 +103,11 @@ impl<'b> Block<'b> {
             Self::Bitmap(bits) => *set |= RoaringBitmap::from_lsb0_bytes(base, bits),
         }
     }
+}
+
+fn whole<const N: usize>(body: &[u8]) -> Option<&[[u8; N]]> {
+    let (chunks, rest) = body.as_chunks();
+    rest.is_empty().then_some(chunks)
 }
 
 fn bounds(run: [u8; 4]) -> (u16, u16) {

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use storage_engine::TreeId;
+use storage_engine::{ReadTree, Snapshot, TreeId, WriteTxn};
 
 /// A column could not be read or written: the partition's store failed or its bytes are not what was written.
 #[derive(Debug, thiserror::Error)]
@@ -37,4 +37,109 @@ pub trait ColumnWrite: ColumnRead {
 
     /// Removes a key, if it is there.
     fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<(), ColumnError>;
+}
+
+impl ColumnRead for Snapshot {
+    fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<&[u8]>, ColumnError> {
+        ReadTree::get(self, tree, key).map_err(store_error)
+    }
+
+    fn scan(&self, tree: TreeId, from: &[u8], entry: &mut Entry<'_>) -> Result<(), ColumnError> {
+        scan(self, tree, from, entry)
+    }
+
+    fn scan_back(&self, tree: TreeId, before: &[u8], entry: &mut Entry<'_>) -> Result<(), ColumnError> {
+        scan_back(self, tree, before, entry)
+    }
+}
+
+impl ColumnRead for WriteTxn {
+    fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<&[u8]>, ColumnError> {
+        ReadTree::get(self, tree, key).map_err(store_error)
+    }
+
+    fn scan(&self, tree: TreeId, from: &[u8], entry: &mut Entry<'_>) -> Result<(), ColumnError> {
+        scan(self, tree, from, entry)
+    }
+
+    fn scan_back(&self, tree: TreeId, before: &[u8], entry: &mut Entry<'_>) -> Result<(), ColumnError> {
+        scan_back(self, tree, before, entry)
+    }
+}
+
+impl ColumnWrite for WriteTxn {
+    fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), ColumnError> {
+        WriteTxn::put(self, tree, key, value).map_err(store_error)
+    }
+
+    fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<(), ColumnError> {
+        WriteTxn::delete(self, tree, key).map(|_| ()).map_err(store_error)
+    }
+}
+
+fn scan(state: &dyn ReadTree, tree: TreeId, from: &[u8], entry: &mut Entry<'_>) -> Result<(), ColumnError> {
+    let mut cursor = state.cursor(tree);
+    cursor.seek(from).map_err(store_error)?;
+    while let Some((key, value)) = cursor.next().map_err(store_error)? {
+        if entry(key, value)?.is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn scan_back(state: &dyn ReadTree, tree: TreeId, before: &[u8], entry: &mut Entry<'_>) -> Result<(), ColumnError> {
+    let mut cursor = state.cursor(tree);
+    cursor.seek(before).map_err(store_error)?;
+    while let Some((key, value)) = cursor.prev().map_err(store_error)? {
+        if entry(key, value)?.is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn store_error(error: impl std::error::Error + Send + Sync + 'static) -> ColumnError {
+    ColumnError::Store(Box::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::rc::Rc;
+
+    use futures_lite::future::block_on;
+    use storage_engine::io::mem::MemDisk;
+    use storage_engine::{PageStore, StoreOptions};
+
+    use super::*;
+
+    /// The page store must answer scans like the ordered map that the other tests use, within a write and after it.
+    #[test]
+    fn the_page_store_scans_in_both_directions() {
+        let options = StoreOptions { create: true, at_most_epoch: None };
+        let store =
+            block_on(PageStore::open(Rc::new(MemDisk::new()), Path::new("columns"), options)).expect("it opens");
+        let tree = TreeId(5);
+        let mut txn = store.begin_write().expect("no other writer");
+        let keys: Vec<Vec<u8>> = (0..1000u32).map(|number| number.to_be_bytes().to_vec()).collect();
+        for key in &keys {
+            ColumnWrite::put(&mut txn, tree, key, b"v").expect("room");
+        }
+        ColumnWrite::delete(&mut txn, tree, &keys[500]).expect("it is there");
+        let check = |state: &dyn ColumnRead| {
+            let mut met = Vec::new();
+            let mut entry = |key: &[u8], _: &[u8]| {
+                met.push(key.to_vec());
+                Ok(if met.len() % 3 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            };
+            state.scan(tree, &keys[499], &mut entry).expect("intact");
+            state.scan_back(tree, &keys[501], &mut entry).expect("intact");
+            assert_eq!(met, [499, 501, 502, 499, 498, 497].map(|at: usize| keys[at].clone()));
+            assert_eq!(state.get(tree, &keys[500]).expect("intact"), None);
+            assert_eq!(state.get(tree, &keys[501]).expect("intact"), Some(b"v".as_slice()));
+        };
+        check(&txn);
+        check(&block_on(txn.commit(1)).expect("memory does not fail"));
+    }
 }

@@ -12,27 +12,28 @@ impl Filter {
     /// Checks that the features this filter uses are on; fails with `feature_not_enabled`. Comes directly after parsing:
     /// the index plays no part.
     pub fn check_features(&self, features: &FilterFeatureSet) -> Result<(), UserError> {
-        let uses: [(bool, &str, &str, fn(&Node) -> bool); 3] = [
-            (features.contains, "`CONTAINS`", "containsFilter", is_contains),
-            (features.network, "`_shard`", "network", is_shard),
-            (features.multimodal, "`_vectors`", "multimodal", |node| matches!(node, Node::Vectors(_))),
-        ];
-        for (enabled, what, feature, is_used) in uses {
-            if enabled {
-                continue;
+        self.check_feature(features.contains, "`CONTAINS`", "containsFilter", is_contains)?;
+        self.check_feature(features.network, "`_shard`", "network", is_shard)?;
+        self.check_feature(features.multimodal, "`_vectors`", "multimodal", |node| matches!(node, Node::Vectors(_)))
+    }
+
+    fn check_feature(
+        &self,
+        enabled: bool,
+        what: &str,
+        feature: &str,
+        is_used: impl Fn(&Node) -> bool,
+    ) -> Result<(), UserError> {
+        self.root.try_visit(&mut |node| {
+            if enabled || !is_used(node) {
+                return Ok(());
             }
-            self.root.try_visit(&mut |node| {
-                if is_used(node) {
-                    let message = format!(
-                        "using {what} in a filter requires enabling the `{feature}` experimental feature with \
-                         `PATCH /experimental-features`"
-                    );
-                    return Err(UserError::new("feature_not_enabled", message));
-                }
-                Ok(())
-            })?;
-        }
-        Ok(())
+            let message = format!(
+                "using {what} in a filter requires enabling the `{feature}` experimental feature with \
+                 `PATCH /experimental-features`"
+            );
+            Err(UserError::new("feature_not_enabled", message))
+        })
     }
 
     /// Checks that every attribute tested anywhere in the filter is filterable; fails with the code given to the parser.

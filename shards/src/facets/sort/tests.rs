@@ -144,18 +144,15 @@ fn values(facets: &Facets, document: u32, field: &str) -> Option<FieldFacts> {
     facts.fields.get(&facets.fields.id(field)?).cloned()
 }
 
+/// The rank of a value's kind, then the value as bits or text.
+type NaiveKey = (u8, u64, String);
+
 /// Where the naive twin puts a document for one criterion: the rank of its kind, then the value.
-fn naive_places(
-    facets: &Facets,
-    document: u32,
-    field: &str,
-    descending: bool,
-    mode: SortMode,
-) -> Vec<(u8, u64, String)> {
+fn naive_places(facets: &Facets, document: u32, field: &str, descending: bool, mode: SortMode) -> Vec<NaiveKey> {
     let facts = values(facets, document, field);
     let exists = facts.is_some();
     let facts = facts.unwrap_or_default();
-    let pick = |mut all: Vec<(u8, u64, String)>| {
+    let pick = |mut all: Vec<NaiveKey>| {
         all.sort();
         if descending { all.pop() } else { all.into_iter().next() }
     };
@@ -170,9 +167,9 @@ fn naive_places(
 }
 
 fn naive(facets: &Facets, criteria: &[(&str, bool)], candidates: &RoaringBitmap, mode: SortMode) -> Vec<u32> {
-    let mut places: Vec<(Vec<(u8, u64, String)>, u32)> = Vec::new();
+    let mut places: Vec<(Vec<NaiveKey>, u32)> = Vec::new();
     for document in candidates {
-        let mut of_document: Vec<Vec<(u8, u64, String)>> = vec![vec![]];
+        let mut of_document: Vec<Vec<NaiveKey>> = vec![vec![]];
         for (field, descending) in criteria {
             let keys = naive_places(facets, document, field, *descending, mode);
             of_document = of_document
