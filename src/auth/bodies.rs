@@ -229,3 +229,96 @@ fn parse_instant(text: &str) -> Option<OffsetDateTime> {
         .map(PrimitiveDateTime::assume_utc)
         .ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: OffsetDateTime = time::macros::datetime!(2030-01-01 0:00 UTC);
+
+    fn code(body: Value) -> &'static str {
+        NewKey::parse(&body, NOW).err().map_or("ok", |error| error.code)
+    }
+
+    fn with(field: &str, value: Value) -> Value {
+        let mut body = json!({"actions": ["search"], "indexes": ["*"], "expiresAt": null});
+        body[field] = value;
+        body
+    }
+
+    #[test]
+    fn each_field_has_its_own_error() {
+        for (field, bad, expected) in [
+            ("name", json!(1), "invalid_api_key_name"),
+            ("description", json!([]), "invalid_api_key_description"),
+            ("uid", json!(null), "invalid_api_key_uid"),
+            ("uid", json!("x"), "invalid_api_key_uid"),
+            ("actions", json!(null), "invalid_api_key_actions"),
+            ("actions", json!(["keys.*"]), "invalid_api_key_actions"),
+            ("actions", json!("search"), "invalid_api_key_actions"),
+            ("indexes", json!([1]), "invalid_api_key_indexes"),
+            ("indexes", json!(["a*b"]), "invalid_api_key_indexes"),
+            ("expiresAt", json!(1), "invalid_api_key_expires_at"),
+            ("expiresAt", json!("soon"), "invalid_api_key_expires_at"),
+            ("expiresAt", json!("2029-12-31"), "invalid_api_key_expires_at"),
+            ("key", json!("x"), "bad_request"),
+            ("createdAt", json!("2031-01-01"), "bad_request"),
+        ] {
+            assert_eq!(code(with(field, bad.clone())), expected, "{field}: {bad}");
+        }
+        for body in [json!(null), json!([]), json!("x")] {
+            assert_eq!(code(body), "bad_request");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_told_in_order_and_after_what_is_wrong() {
+        assert_eq!(code(json!({})), "missing_api_key_actions");
+        assert_eq!(code(json!({"actions": []})), "missing_api_key_indexes");
+        assert_eq!(code(json!({"actions": [], "indexes": []})), "missing_api_key_expires_at");
+        assert_eq!(code(json!({"expiresAt": null, "name": 1})), "invalid_api_key_name");
+        assert_eq!(code(json!({"name": 1, "x": 1})), "invalid_api_key_name");
+        assert_eq!(code(json!({"x": 1, "name": 1})), "bad_request");
+    }
+
+    #[test]
+    fn dates_have_four_forms() {
+        let end = |text: &str| NewKey::parse(&with("expiresAt", json!(text)), NOW).map(|key| key.expires_at.unwrap());
+        let noon = time::macros::datetime!(2031-05-06 12:00 UTC);
+        assert_eq!(end("2031-05-06T12:00:00Z"), Ok(noon));
+        assert_eq!(end("2031-05-06T14:00:00+02:00"), Ok(noon));
+        assert_eq!(end("2031-05-06T12:00:00"), Ok(noon));
+        assert_eq!(end("2031-05-06 12:00:00"), Ok(noon));
+        assert_eq!(end("2031-05-06"), Ok(time::macros::datetime!(2031-05-06 0:00 UTC)));
+        for bad in ["", "2031-13-01", "2031-5-6", "2031-05-06T12:00", "31/12/2031"] {
+            assert!(end(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_uid_may_have_any_notation() {
+        let uid = Uuid::from_u128(0x7d1c_0000_0000_4000_8000_0000_0000_0001);
+        for text in [uid.to_string().to_uppercase(), uid.simple().to_string()] {
+            assert_eq!(NewKey::parse(&with("uid", json!(text)), NOW).unwrap().uid, Some(uid));
+        }
+    }
+
+    #[test]
+    fn a_change_touches_name_and_description_alone() {
+        let key = NewKey::parse(&with("name", json!("old")), NOW).unwrap().into_key(Uuid::nil(), NOW);
+        let later = NOW + time::Duration::SECOND;
+        let changed = KeyPatch::parse(&json!({"description": "new"})).unwrap().apply(&key, later);
+        assert_eq!((changed.name.as_deref(), changed.description.as_deref()), (Some("old"), Some("new")));
+        assert_eq!(changed.updated_at, later);
+        let cleared = KeyPatch::parse(&json!({"name": null})).unwrap().apply(&changed, later);
+        assert_eq!((cleared.name, cleared.description.as_deref()), (None, Some("new")));
+        let patch_code = |body: Value| KeyPatch::parse(&body).unwrap_err().code;
+        assert_eq!(patch_code(json!({"uid": "x"})), "immutable_api_key_uid");
+        assert_eq!(patch_code(json!({"updatedAt": 1})), "immutable_api_key_updated_at");
+        assert_eq!(patch_code(json!({"key": "x"})), "bad_request");
+        assert_eq!(patch_code(json!({"name": 1, "uid": 1})), "invalid_api_key_name");
+        assert_eq!(patch_code(json!([])), "bad_request");
+    }
+}

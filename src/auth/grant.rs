@@ -167,3 +167,146 @@ fn find_grant(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jsonwebtoken::{EncodingKey, Header};
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::super::actions::ActionName;
+    use super::super::keys::{IndexPattern, key_value};
+    use super::*;
+
+    const MASTER: &str = "a-master-key-of-32-bytes-or-more!";
+    const NOW: OffsetDateTime = time::macros::datetime!(2030-01-01 0:00 UTC);
+
+    fn key(number: u128, actions: &[&str], indexes: &[&str]) -> ApiKey {
+        ApiKey {
+            uid: Uuid::from_u128(number),
+            name: None,
+            description: None,
+            actions: actions.iter().map(|name| ActionName::parse(name).unwrap()).collect(),
+            indexes: indexes.iter().map(|pattern| IndexPattern::parse(pattern).unwrap()).collect(),
+            expires_at: None,
+            created_at: NOW,
+            updated_at: NOW,
+        }
+    }
+
+    fn value(number: u128) -> String {
+        key_value(MASTER.as_bytes(), Uuid::from_u128(number))
+    }
+
+    fn bearer(token: &str) -> String {
+        format!("Bearer {token}")
+    }
+
+    fn token(parent: u128, rules: Value) -> String {
+        let claims = json!({"apiKeyUid": Uuid::from_u128(parent), "searchRules": rules});
+        jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(value(parent).as_bytes())).unwrap()
+    }
+
+    fn set(keys: Vec<ApiKey>) -> KeySet {
+        KeySet::new(Some(MASTER), keys.into_iter().map(Arc::new))
+    }
+
+    fn code(header: Option<&str>, action: Action, index: Option<&str>, keys: &KeySet) -> &'static str {
+        match authorize(header.map(str::as_bytes), action, index, keys, NOW) {
+            Ok(_) => "ok",
+            Err(error) => error.code(),
+        }
+    }
+
+    #[test]
+    fn the_form_of_the_header_is_checked_with_and_without_a_master_key() {
+        let (open, closed) = (KeySet::new(Some(""), Vec::new()), set(Vec::new()));
+        for header in ["bearer x", "Basic x", "x", "", " Bearer x", "Bearer\tx"] {
+            for keys in [&open, &closed] {
+                assert_eq!(
+                    code(Some(header), Action::IndexesGet, None, keys),
+                    "missing_authorization_header",
+                    "{header:?}"
+                );
+            }
+        }
+        for header in ["Bearer", "Bearer "] {
+            for keys in [&open, &closed] {
+                assert_eq!(code(Some(header), Action::IndexesGet, None, keys), "invalid_api_key", "{header:?}");
+            }
+        }
+        assert_eq!(code(None, Action::IndexesGet, None, &open), "ok");
+        assert_eq!(code(None, Action::IndexesGet, None, &closed), "missing_authorization_header");
+        assert_eq!(code(Some("Bearer whatever"), Action::IndexesGet, None, &open), "ok");
+        assert_eq!(code(Some("Bearer whatever"), Action::KeysGet, None, &open), "missing_master_key");
+        assert_eq!(code(None, Action::KeysCreate, None, &open), "missing_master_key");
+        assert_eq!(code(Some(&bearer(MASTER)), Action::KeysCreate, None, &closed), "ok");
+        assert_eq!(code(Some(&format!("Bearer  {MASTER}")), Action::KeysCreate, None, &closed), "invalid_api_key");
+    }
+
+    #[test]
+    fn a_key_opens_its_actions_on_its_indexes() {
+        let keys =
+            set(vec![key(1, &["search", "documents.add"], &["a*", "b"]), key(2, &["*"], &[]), key(3, &[], &["*"])]);
+        let (narrow, no_index, no_action) = (bearer(&value(1)), bearer(&value(2)), bearer(&value(3)));
+        let check = |header: &str, action, index| code(Some(header), action, index, &keys);
+        assert_eq!(check(&narrow, Action::Search, Some("ab")), "ok");
+        assert_eq!(check(&narrow, Action::Search, Some("b")), "ok");
+        assert_eq!(check(&narrow, Action::Search, Some("bb")), "invalid_api_key");
+        assert_eq!(check(&narrow, Action::IndexesGet, Some("b")), "invalid_api_key");
+        assert_eq!(check(&narrow, Action::Search, None), "ok");
+        assert_eq!(check(&no_index, Action::Version, None), "invalid_api_key");
+        assert_eq!(check(&no_action, Action::Version, None), "invalid_api_key");
+        assert_eq!(check(&bearer(&value(1).to_uppercase()), Action::Search, None), "ok");
+        assert_eq!(check(&bearer(&value(9)), Action::Search, None), "invalid_api_key");
+        assert_eq!(check(&bearer(&value(1)[1..]), Action::Search, None), "invalid_api_key");
+    }
+
+    #[test]
+    fn an_expired_key_opens_nothing_from_its_very_instant() {
+        let mut expiring = key(1, &["*"], &["*"]);
+        expiring.expires_at = Some(NOW);
+        let keys = set(vec![expiring.clone()]);
+        assert_eq!(code(Some(&bearer(&value(1))), Action::Search, None, &keys), "invalid_api_key");
+        assert_eq!(code(Some(&bearer(&token(1, json!(["*"])))), Action::Search, None, &keys), "invalid_api_key");
+        expiring.expires_at = Some(NOW + time::Duration::NANOSECOND);
+        assert_eq!(code(Some(&bearer(&value(1))), Action::Search, None, &set(vec![expiring])), "ok");
+    }
+
+    #[test]
+    fn another_master_key_gives_other_values() {
+        let keys = KeySet::new(Some("another"), [Arc::new(key(1, &["*"], &["*"]))]);
+        assert_eq!(code(Some(&bearer(&value(1))), Action::Search, None, &keys), "invalid_api_key");
+    }
+
+    #[test]
+    fn a_tenant_is_narrowed_and_learns_nothing_of_its_key() {
+        let keys = set(vec![key(1, &["search"], &["med*"]), key(2, &["documents.get"], &["*"])]);
+        let header = bearer(&token(1, json!({"medical": {"filter": "user = 1"}, "x": null})));
+        let open = |action, index| authorize(Some(header.as_bytes()), action, index, &keys, NOW);
+        let grant = open(Action::Search, Some("medical")).unwrap();
+        assert_eq!(grant.tenant_filter("medical"), Some(&json!("user = 1")));
+        assert!(!grant.sees_everything() && grant.sees_index("medical") && !grant.sees_index("media"));
+        assert!(!grant.sees_index("x"), "the key does not open it");
+        let error = open(Action::Search, Some("media")).unwrap_err().to_string();
+        assert!(error.contains("medical") && !error.contains("med*"), "{error}");
+        assert_eq!(open(Action::DocumentsGet, Some("medical")).unwrap_err(), AuthError::InvalidApiKey);
+        let parent_lacks_search = bearer(&token(2, json!(["*"])));
+        assert_eq!(code(Some(&parent_lacks_search), Action::Search, None, &keys), "invalid_api_key");
+        assert_eq!(code(Some(&bearer(&token(1, json!({})))), Action::Search, None, &keys), "invalid_api_key");
+        assert_eq!(code(Some(&bearer(&token(3, json!(["*"])))), Action::Search, None, &keys), "invalid_api_key");
+    }
+
+    #[test]
+    fn a_grant_tells_what_it_hides() {
+        let keys = set(vec![key(1, &["documents.*"], &["a*"]), key(2, &["*.get"], &["x", "*"])]);
+        let grant = |number| {
+            authorize(Some(bearer(&value(number)).as_bytes()), Action::DocumentsGet, None, &keys, NOW).unwrap()
+        };
+        assert!(!grant(1).sees_everything() && grant(2).sees_everything() && Grant::everything().sees_everything());
+        assert!(grant(1).allows(Action::DocumentsAdd, "ab") && !grant(1).allows(Action::IndexesCreate, "ab"));
+        assert!(!grant(1).allows(Action::DocumentsAdd, "b"));
+        assert!(Grant::everything().allows(Action::IndexesCreate, "b"));
+        assert!(grant(1).check_index("b").unwrap_err().to_string().contains("a*"));
+    }
+}

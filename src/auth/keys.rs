@@ -290,3 +290,78 @@ pub fn default_keys(now: OffsetDateTime, mut random_uid: impl FnMut() -> Uuid) -
 pub fn key_not_found(name: &str) -> UserError {
     UserError::new("api_key_not_found", format!("API key `{name}` not found."))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: OffsetDateTime = time::macros::datetime!(2030-01-01 0:00 UTC);
+
+    /// Clients compute values themselves; these were recorded from one.
+    #[test]
+    fn values_are_those_that_clients_compute() {
+        let uid = Uuid::parse_str("7d1c0000-0000-4000-8000-000000000001").unwrap();
+        let value = key_value(b"a-master-key-of-32-bytes-or-more!", uid);
+        assert_eq!(value, "ac610dcb816e13ebaa914c9a8f17117a5054ab8e5cd5cb80ee3237f55c6602eb");
+    }
+
+    #[test]
+    fn patterns_end_with_their_only_star() {
+        let longest = "a".repeat(INDEX_UID_BYTES_MAX);
+        for good in ["*", "a", "A-b_9*", &longest, &format!("{longest}*")] {
+            assert_eq!(IndexPattern::parse(good).unwrap().as_str(), good);
+        }
+        for bad in ["", "a*b", "**", "a b", "\u{e9}", "*a", &format!("{longest}a")] {
+            assert_eq!(IndexPattern::parse(bad), None, "{bad}");
+        }
+        assert!(IndexPattern::everything().matches("x") && IndexPattern::everything().is_everything());
+        let stem = IndexPattern::parse("ab*").unwrap();
+        assert!(stem.matches("ab") && stem.matches("abc") && !stem.matches("a"));
+    }
+
+    #[test]
+    fn keys_are_found_by_any_notation_of_their_name() {
+        let key = default_keys(NOW, || Uuid::from_u128(7)).remove(0);
+        let set = KeySet::new(Some("master"), [Arc::new(key)]);
+        let uid = Uuid::from_u128(7);
+        for name in [uid.to_string(), uid.simple().to_string().to_uppercase(), key_value(b"master", uid)] {
+            assert_eq!(set.find(&KeyName::parse(&name)).unwrap().uid, uid, "{name}");
+        }
+        assert!(set.find(&KeyName::parse("else")).is_none());
+        assert!(
+            KeySet::new(None, set.newest_first().into_iter().cloned()).by_value(&key_value(b"master", uid)).is_none()
+        );
+    }
+
+    #[test]
+    fn default_keys_keep_their_order() {
+        let mut next = 100;
+        let keys = default_keys(NOW, || {
+            next -= 1;
+            Uuid::from_u128(next)
+        });
+        let set = KeySet::new(Some("m"), keys.into_iter().map(Arc::new));
+        let names: Vec<_> = set.newest_first().iter().map(|key| key.name.clone().unwrap()).collect();
+        assert_eq!(
+            names,
+            [
+                "Default Search API Key",
+                "Default Admin API Key",
+                "Default Read-Only Admin API Key",
+                "Default Chat API Key"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_stored_key_is_read_back() {
+        let mut key = default_keys(NOW, Uuid::nil).remove(1);
+        key.expires_at = Some(NOW);
+        let text = serde_json::to_string(&key).unwrap();
+        assert_eq!(serde_json::from_str::<ApiKey>(&text).unwrap(), key);
+        let shown = serde_json::to_value(key.view(b"m")).unwrap();
+        assert_eq!(shown["expiresAt"], "2030-01-01T00:00:00Z");
+        assert_eq!(shown["actions"], serde_json::json!(["*.get", "keys.get"]));
+        assert_eq!(shown.as_object().unwrap().len(), 9);
+    }
+}
