@@ -5,4 +5,5 @@ pub mod auth;
 pub mod functions;
 pub mod http;
 pub mod net;
+pub mod options;
 pub mod tasks;

@@ -1,0 +1,391 @@
+//! Flags, environment and configuration file, read once at the start into [`Options`].
+
+pub mod layers;
+pub mod master_key;
+pub mod table;
+pub mod values;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use self::layers::{Env, Layer, env_value};
+use self::values::{AllowedNetworks, ByteSize, Environment, LogLevel, LogsMode, UrlText};
+use crate::net::tls::TlsOptions;
+
+/// Why the options cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// What the parser of the command line says; also the texts of `--help` and `--version`.
+    #[error(transparent)]
+    CommandLine(#[from] clap::Error),
+    /// A value that cannot be read, or options that exclude each other. Exit code 2.
+    #[error("{0}")]
+    Usage(String),
+    /// The configuration file. Exit code 1.
+    #[error("the configuration file `{}` cannot be used: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl OptionsError {
+    /// Says what is to be said, where it belongs, and returns the exit code: 0 for `--help` and `--version`, 2 for a wrong
+    /// command line, 1 for a wrong file.
+    pub fn report(&self) -> i32 {
+        match self {
+            OptionsError::CommandLine(error) => {
+                let _ = error.print();
+                error.exit_code()
+            }
+            OptionsError::Usage(text) => {
+                let error = table::command().error(clap::error::ErrorKind::ValueValidation, text);
+                let _ = error.print();
+                error.exit_code()
+            }
+            OptionsError::File { .. } => {
+                eprintln!("error: {self}");
+                1
+            }
+        }
+    }
+}
+
+/// An import at the start: of a dump or of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportOptions {
+    /// The file.
+    pub path: PathBuf,
+    /// Whether a missing file is no failure.
+    pub ignore_missing: bool,
+    /// Whether an existing database makes the import be left out.
+    pub ignore_if_db_exists: bool,
+}
+
+/// Where snapshots are sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct S3Options {
+    /// URL of the bucket.
+    pub bucket_url: String,
+    /// Its region.
+    pub bucket_region: String,
+    /// Its name.
+    pub bucket_name: String,
+    /// Beginning of the names of snapshots in it.
+    pub snapshot_prefix: String,
+    /// How to prove who we are.
+    pub credentials: S3Credentials,
+    /// Parts sent at the same time.
+    pub in_flight_parts_max: usize,
+    /// 0 to 9.
+    pub compression_level: u32,
+    /// Validity of a signature, in seconds.
+    pub signature_seconds: u64,
+    /// Size of a part, in bytes.
+    pub part_bytes: u64,
+    /// Validity of the token of a role, in seconds.
+    pub token_seconds: u64,
+}
+
+/// Access to a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum S3Credentials {
+    /// By a pair of keys.
+    Keys {
+        /// The public half.
+        access_key: String,
+        /// The secret half.
+        secret_key: String,
+    },
+    /// By a role that a token allows to take.
+    Role {
+        /// The role.
+        arn: String,
+        /// The file of the token.
+        token_file: PathBuf,
+    },
+}
+
+/// Everything that can be set from outside. Immutable; shared by all cores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Directory of the database.
+    pub db_path: PathBuf,
+    /// Address and port to listen on, as given.
+    pub http_addr: String,
+    /// The master key; `None` when there is none or it is empty.
+    pub master_key: Option<String>,
+    /// Development or production.
+    pub environment: Environment,
+    /// Cores to run on; `None` for all that the process may use.
+    pub cores: Option<u16>,
+    /// Partitions of every new index; `None` to decide by its size.
+    pub partitions: Option<u16>,
+    /// Largest body of a request, unpacked, in bytes.
+    pub payload_bytes_max: u64,
+    /// How much the log tells.
+    pub log_level: LogLevel,
+    /// How a line of the log looks.
+    pub logs_mode: LogsMode,
+    /// Memory that indexing may take, in bytes; `None` for two thirds of the machine's.
+    pub indexing_bytes_max: Option<u64>,
+    /// Cores that indexing may use; `None` for half of them.
+    pub indexing_threads_max: Option<usize>,
+    /// Directory of dumps.
+    pub dump_dir: PathBuf,
+    /// The dump to start from.
+    pub import_dump: Option<ImportOptions>,
+    /// Directory of snapshots.
+    pub snapshot_dir: PathBuf,
+    /// Seconds between scheduled snapshots; `None` for none.
+    pub snapshot_interval_seconds: Option<u64>,
+    /// The snapshot to start from.
+    pub import_snapshot: Option<ImportOptions>,
+    /// URL that is sent every finished task.
+    pub webhook_url: Option<String>,
+    /// Authorization header for that URL.
+    pub webhook_authorization: Option<String>,
+    /// TLS.
+    pub tls: TlsOptions,
+    /// Whether the feature `metrics` is on at the start.
+    pub enable_metrics: bool,
+    /// Whether the feature `logsRoute` is on at the start.
+    pub enable_logs_route: bool,
+    /// Whether the feature `containsFilter` is on at the start.
+    pub enable_contains_filter: bool,
+    /// Searches that may wait.
+    pub search_queue_max: usize,
+    /// Seconds after which a waiting search is dropped, at least 1.
+    pub drop_search_after_seconds: u64,
+    /// Searches that run at the same time for each core, at least 1.
+    pub searches_per_core: usize,
+    /// Tasks that one batch may hold; `None` for no limit.
+    pub batched_tasks_max: Option<usize>,
+    /// Bytes of payloads that one batch may hold; `None` for half of indexing's memory, at most 10 GiB.
+    pub batched_bytes_max: Option<u64>,
+    /// Query embeddings kept for each embedder.
+    pub embedding_cache_entries: usize,
+    /// Whether the headers `TaskId` and `DryRun` are obeyed.
+    pub replication_parameters: bool,
+    /// Whether a database of an earlier version is upgraded.
+    pub dumpless_upgrade: bool,
+    /// Key of the reranking service.
+    pub personalization_api_key: Option<String>,
+    /// Addresses outside the public network that may be called.
+    pub allowed_networks: AllowedNetworks,
+    /// Where snapshots are sent.
+    pub s3: Option<S3Options>,
+    /// Time for a search on a remote, in seconds.
+    pub remote_search_seconds: u64,
+    /// Time to connect to a remote that a write is passed to, in seconds.
+    pub proxy_connect_seconds: u64,
+    /// Time for which such a write is tried again, in seconds.
+    pub proxy_backoff_seconds: u64,
+    /// Time for one such try, in seconds.
+    pub proxy_request_seconds: u64,
+    /// Whether vector graphs are read into memory when they are opened.
+    pub prefetch_graphs: bool,
+}
+
+impl Options {
+    /// The options of this process. Blocks while the configuration file is read.
+    pub fn from_process() -> Result<Options, OptionsError> {
+        Options::resolve(std::env::args_os(), &|name| std::env::var(name).ok())
+    }
+
+    /// The options that these arguments (program name first), this environment and the configuration file make.
+    pub fn resolve(args: impl IntoIterator<Item = OsString>, env: Env<'_>) -> Result<Options, OptionsError> {
+        let args = layers::from_args(args)?;
+        let from_env = layers::from_env(env)?;
+        let file_path = args.get(table::CONFIG_FILE).or_else(|| from_env.get(table::CONFIG_FILE));
+        let from_file = layers::from_file(file_path.map(String::as_str))?;
+        let values = Values { layers: [args, from_env, from_file] };
+        values.options(env)
+    }
+}
+
+/// The layers, first one first.
+struct Values {
+    layers: [Layer; 3],
+}
+
+impl Values {
+    /// The text of an option; `None` when it has none or an empty one.
+    fn text(&self, name: &str) -> Option<&str> {
+        debug_assert!(table::find(name).is_some(), "{name} is not in the table");
+        let given = self.layers.iter().find_map(|layer| layer.get(name)).map(String::as_str);
+        given.or_else(|| table::find(name).map(|flag| flag.default)).filter(|text| !text.is_empty())
+    }
+
+    /// The value of an option. An empty text that was given counts as absent only for kinds whose values can be empty.
+    fn value<T: FromStr<Err: std::fmt::Display>>(&self, name: &str) -> Result<Option<T>, OptionsError> {
+        let given = self.layers.iter().find_map(|layer| layer.get(name)).map(String::as_str);
+        let Some(text) = given.or_else(|| self.text(name)) else { return Ok(None) };
+        let wrong = |error: T::Err| OptionsError::Usage(format!("invalid value for `--{name}`: {error}"));
+        text.parse().map(Some).map_err(wrong)
+    }
+
+    /// The value of an option that has a default.
+    fn required<T: FromStr<Err: std::fmt::Display>>(&self, name: &str) -> Result<T, OptionsError> {
+        self.value(name)?.ok_or_else(|| OptionsError::Usage(format!("`--{name}` needs a value")))
+    }
+
+    /// The value of an option that is at least 1.
+    fn at_least_one<T>(&self, name: &str) -> Result<Option<T>, OptionsError>
+    where
+        T: FromStr<Err: std::fmt::Display> + PartialOrd + From<u8>,
+    {
+        match self.value::<T>(name)? {
+            Some(value) if value < T::from(1) => {
+                Err(OptionsError::Usage(format!("invalid value for `--{name}`: it must be at least 1")))
+            }
+            value => Ok(value),
+        }
+    }
+
+    fn switch(&self, name: &str) -> bool {
+        self.text(name).is_some_and(|text| text.eq_ignore_ascii_case("true"))
+    }
+
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        self.text(name).map(PathBuf::from)
+    }
+
+    fn owned(&self, name: &str) -> Option<String> {
+        self.text(name).map(str::to_owned)
+    }
+
+    fn options(&self, env: Env<'_>) -> Result<Options, OptionsError> {
+        let import_dump = self.import("import-dump", "ignore-missing-dump", "ignore-dump-if-db-exists")?;
+        let import_snapshot =
+            self.import("import-snapshot", "ignore-missing-snapshot", "ignore-snapshot-if-db-exists")?;
+        if import_dump.is_some() && import_snapshot.is_some() {
+            let text = "`--import-dump` and `--import-snapshot` cannot be used together";
+            return Err(OptionsError::Usage(text.to_owned()));
+        }
+        Ok(Options {
+            db_path: self.required("db-path")?,
+            http_addr: self.required("http-addr")?,
+            master_key: self.owned("master-key"),
+            environment: self.required("env")?,
+            cores: self.at_least_one("cores")?,
+            partitions: self.at_least_one("partitions")?,
+            payload_bytes_max: self.required::<ByteSize>("http-payload-size-limit")?.0,
+            log_level: self.required("log-level")?,
+            logs_mode: self.required("experimental-logs-mode")?,
+            indexing_bytes_max: self.value::<ByteSize>("max-indexing-memory")?.map(|size| size.0),
+            indexing_threads_max: self.indexing_threads()?,
+            dump_dir: self.required("dump-dir")?,
+            import_dump,
+            snapshot_dir: self.required("snapshot-dir")?,
+            snapshot_interval_seconds: self.snapshot_interval()?,
+            import_snapshot,
+            webhook_url: self.value::<UrlText>("task-webhook-url")?.map(|url| url.0),
+            webhook_authorization: self.owned("task-webhook-authorization-header"),
+            tls: self.tls(),
+            enable_metrics: self.switch("experimental-enable-metrics"),
+            enable_logs_route: self.switch("experimental-enable-logs-route"),
+            enable_contains_filter: self.switch("experimental-contains-filter"),
+            search_queue_max: self.required("experimental-search-queue-size")?,
+            drop_search_after_seconds: self.at_least_one("experimental-drop-search-after")?.unwrap_or(60),
+            searches_per_core: usize::from(self.at_least_one::<u16>("experimental-nb-searches-per-core")?.unwrap_or(4)),
+            batched_tasks_max: self.value("experimental-max-number-of-batched-tasks")?,
+            batched_bytes_max: self
+                .value::<ByteSize>("experimental-limit-batched-tasks-total-size")?
+                .map(|size| size.0),
+            embedding_cache_entries: self.required("experimental-embedding-cache-entries")?,
+            replication_parameters: self.switch("experimental-replication-parameters"),
+            dumpless_upgrade: self.switch("experimental-dumpless-upgrade"),
+            personalization_api_key: self.owned("experimental-personalization-api-key"),
+            allowed_networks: self.value("experimental-allowed-ip-networks")?.unwrap_or_default(),
+            s3: self.s3(env)?,
+            remote_search_seconds: env_number(env, "EXPERIMENTAL_REMOTE_SEARCH_TIMEOUT_SECONDS", 25)?,
+            proxy_connect_seconds: env_number(env, "EXPERIMENTAL_PROXY_CONNECT_TIMEOUT_SECONDS", 3)?,
+            proxy_backoff_seconds: env_number(env, "EXPERIMENTAL_PROXY_BACKOFF_TIMEOUT_SECONDS", 25)?,
+            proxy_request_seconds: env_number(env, "EXPERIMENTAL_PROXY_REQUEST_TIMEOUT_SECONDS", 30)?,
+            prefetch_graphs: env("VECTORSTORE_READER_PREFETCH_MEMORY").as_deref() == Some("true"),
+        })
+    }
+
+    /// An import and the two switches that make no sense without it.
+    fn import(&self, path: &str, missing: &str, exists: &str) -> Result<Option<ImportOptions>, OptionsError> {
+        let (ignore_missing, ignore_if_db_exists) = (self.switch(missing), self.switch(exists));
+        match self.path(path) {
+            Some(path) => Ok(Some(ImportOptions { path, ignore_missing, ignore_if_db_exists })),
+            None if ignore_missing => Err(OptionsError::Usage(format!("`--{missing}` needs `--{path}`"))),
+            None if ignore_if_db_exists => Err(OptionsError::Usage(format!("`--{exists}` needs `--{path}`"))),
+            None => Ok(None),
+        }
+    }
+
+    /// A number, `unlimited` or nothing.
+    fn indexing_threads(&self) -> Result<Option<usize>, OptionsError> {
+        match self.text("max-indexing-threads") {
+            None => Ok(None),
+            Some("unlimited") => Ok(Some(usize::MAX)),
+            Some(_) => Ok(self.value::<usize>("max-indexing-threads")?.filter(|count| *count > 0)),
+        }
+    }
+
+    fn snapshot_interval(&self) -> Result<Option<u64>, OptionsError> {
+        match self.text("schedule-snapshot") {
+            None => Ok(None),
+            Some(_) => self.at_least_one("schedule-snapshot"),
+        }
+    }
+
+    fn tls(&self) -> TlsOptions {
+        TlsOptions {
+            cert_path: self.path("ssl-cert-path"),
+            key_path: self.path("ssl-key-path"),
+            auth_path: self.path("ssl-auth-path"),
+            require_auth: self.switch("ssl-require-auth"),
+            ocsp_path: self.path("ssl-ocsp-path"),
+            resumption: self.switch("ssl-resumption"),
+            tickets: self.switch("ssl-tickets"),
+        }
+    }
+
+    /// The bucket, when all that it needs is there; a part of that alone is an error.
+    fn s3(&self, env: Env<'_>) -> Result<Option<S3Options>, OptionsError> {
+        const PLACE: [&str; 4] = ["s3-bucket-url", "s3-bucket-region", "s3-bucket-name", "s3-snapshot-prefix"];
+        const KEYS: [&str; 2] = ["s3-access-key", "s3-secret-key"];
+        const ROLE: [&str; 2] = ["experimental-s3-role-arn", "experimental-s3-web-identity-token-file"];
+        if ![&PLACE[..], &KEYS, &ROLE].concat().iter().any(|name| self.text(name).is_some()) {
+            return Ok(None);
+        }
+        let by_role = ROLE.iter().any(|name| self.text(name).is_some());
+        let needed = |name: &str| {
+            let missing = || OptionsError::Usage(format!("snapshots to S3 also need `--{name}`"));
+            self.owned(name).ok_or_else(missing)
+        };
+        Ok(Some(S3Options {
+            bucket_url: needed(PLACE[0])?,
+            bucket_region: needed(PLACE[1])?,
+            bucket_name: needed(PLACE[2])?,
+            snapshot_prefix: needed(PLACE[3])?,
+            credentials: if by_role {
+                S3Credentials::Role { arn: needed(ROLE[0])?, token_file: needed(ROLE[1])?.into() }
+            } else {
+                S3Credentials::Keys { access_key: needed(KEYS[0])?, secret_key: needed(KEYS[1])? }
+            },
+            in_flight_parts_max: self.required("experimental-s3-max-in-flight-parts")?,
+            compression_level: self.required("experimental-s3-compression-level")?,
+            signature_seconds: self.required("experimental-s3-signature-duration-seconds")?,
+            part_bytes: self.required::<ByteSize>("experimental-s3-multipart-part-size")?.0,
+            token_seconds: env_number(env, "EXPERIMENTAL_S3_WEB_IDENTITY_TOKEN_DURATION_SECONDS", 3600)?,
+        }))
+    }
+}
+
+/// A number that only the environment can set.
+fn env_number(env: Env<'_>, suffix: &str, default: u64) -> Result<u64, OptionsError> {
+    let Some((name, text)) = env_value(env, suffix) else { return Ok(default) };
+    text.parse().map_err(|_| OptionsError::Usage(format!("`{name}` is `{text}`, which is not a number of seconds")))
+}
+
+#[cfg(test)]
+mod tests;
