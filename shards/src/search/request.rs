@@ -1,10 +1,16 @@
 //! What a search can ask, decoded and with its defaults; nothing here was checked against an index yet.
 
+use crate::facets::{Filter, SortCriterion};
+
 /// One search of one index. Lists that are `None` were absent (or null) in the request, which is not the same as empty.
 #[derive(Clone, Debug, Default)]
 pub struct SearchRequest {
     /// The query text as sent; `None` or text without words is a placeholder search.
     pub query: Option<String>,
+    /// Only documents that it admits; checked for syntax and features, not yet against the settings.
+    pub filter: Option<Filter>,
+    /// What the `sort` ranking rule orders by; checked for syntax, not yet against the settings.
+    pub sort: Vec<SortCriterion>,
     /// Which part of the result is asked for.
     pub page: PageRequest,
     /// Overrides the index's distinct attribute.
