@@ -1,0 +1,221 @@
+//! Starts an instance's cores: one thread and one executor for each, joined by a mesh.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use glommio::{ExecutorJoinHandle, GlommioError, LocalExecutorBuilder, Placement, PoolPlacement};
+use storage_engine::Disk;
+
+use super::glommio::GlommioRuntime;
+use super::host::{MEMLOCK_BYTES_MIN, io_memory_bytes, raise_memlock, register_membarrier};
+use super::side_threads::SideThreads;
+use super::{Runtime, catch_panic};
+use crate::ids::CoreId;
+use crate::mesh::{CloseOnDrop, IN_FLIGHT_MAX, Mesh, Port, ports};
+use crate::placement::{default_core_count, host_cpus};
+
+/// Makes a core's disk, on that core.
+pub type DiskFactory = Arc<dyn Fn(CoreId) -> Rc<dyn Disk> + Send + Sync>;
+
+/// How the cores run.
+#[derive(Clone)]
+pub struct CoresConfig {
+    /// How many; `None` for one per processor, within the cgroup's quota. More than processors is allowed, for tests.
+    pub cores: Option<u16>,
+    /// Binds each core to a processor. Ignored where that only hurts: under a quota, or with more cores than processors.
+    pub pin: bool,
+    /// How long an idle core looks for work before it sleeps. Costs that much processor time per idle spell; zero by default.
+    pub spin: Duration,
+    /// I/O memory each core registers, in bytes; less is taken where the limit of locked memory asks for it.
+    pub io_memory_bytes: usize,
+    /// Questions one core may have open at another.
+    pub in_flight_max: u16,
+    /// Threads for blocking jobs, for the whole process.
+    pub side_threads: usize,
+    /// Makes each core's disk.
+    pub disk: DiskFactory,
+}
+
+impl CoresConfig {
+    /// The defaults, over a disk.
+    pub fn new(disk: DiskFactory) -> Self {
+        Self {
+            cores: None,
+            pin: true,
+            spin: Duration::ZERO,
+            io_memory_bytes: 1 << 20,
+            in_flight_max: IN_FLIGHT_MAX,
+            side_threads: 2,
+            disk,
+        }
+    }
+}
+
+/// Why the cores did not start. None of them runs then.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Asked for no core.
+    #[error("at least one core is needed")]
+    NoCores,
+    /// The limit of locked memory is too low for any executor.
+    #[error(
+        "the limit of locked memory is {bytes} bytes; raise it to 8 MiB (ulimit -l 8192, or LimitMEMLOCK= in the unit)"
+    )]
+    LockedMemory {
+        /// The limit found.
+        bytes: u64,
+    },
+    /// A thread could not be made.
+    #[error("could not start a thread: {0}")]
+    Thread(std::io::Error),
+    /// An executor could not be made; most often io_uring is forbidden here.
+    #[error("core {core} could not start: {reason}")]
+    Executor {
+        /// Which core.
+        core: u16,
+        /// What the executor said.
+        reason: String,
+    },
+}
+
+/// How a core ended: what its panic said, if one ended it.
+type Ended = Option<String>;
+
+/// The running cores.
+pub struct CoresHandle {
+    threads: Vec<ExecutorJoinHandle<Ended>>,
+}
+
+impl CoresHandle {
+    /// How many cores run.
+    pub fn core_count(&self) -> u16 {
+        self.threads.len() as u16
+    }
+
+    /// Blocks this thread, which must not be a core's, until every core's start future has ended. The cores whose future
+    /// panicked, with what was said; empty when all ended well.
+    pub fn join(self) -> Vec<(CoreId, String)> {
+        let mut failed = Vec::new();
+        for (number, thread) in self.threads.into_iter().enumerate() {
+            match thread.join() {
+                Ok(None) => {}
+                Ok(Some(panic)) => failed.push((CoreId(number as u16), panic)),
+                Err(error) => failed.push((CoreId(number as u16), error.to_string())),
+            }
+        }
+        failed
+    }
+}
+
+/// What a core's thread brings with it.
+struct Seat<Q, A> {
+    port: Port<Q, A>,
+    core: CoreId,
+    core_count: u16,
+    started: Instant,
+    side_threads: SideThreads,
+    disk: DiskFactory,
+    ready: Sender<()>,
+    go: Receiver<()>,
+}
+
+/// Starts the cores and returns once all run. `start` is called on each, in its executor; when its future ends, the core's
+/// mesh closes and the core ends. Call it from the main thread before others are made.
+pub fn run_cores<Q, A, F, Fut>(config: CoresConfig, start: F) -> Result<CoresHandle, StartError>
+where
+    Q: Send + 'static,
+    A: Send + 'static,
+    F: Fn(Rc<dyn Runtime>, Mesh<Q, A>) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = ()> + 'static,
+{
+    let host = host_cpus();
+    let core_count = config.cores.unwrap_or_else(|| default_core_count(&host));
+    if core_count == 0 {
+        return Err(StartError::NoCores);
+    }
+    register_membarrier();
+    let memlock_bytes = raise_memlock();
+    if memlock_bytes < MEMLOCK_BYTES_MIN {
+        return Err(StartError::LockedMemory { bytes: memlock_bytes });
+    }
+    let io_memory = io_memory_bytes(config.io_memory_bytes, core_count, memlock_bytes);
+    let pin = config.pin && host.quota.is_none() && usize::from(core_count) <= host.allowed.len();
+    let side_threads = SideThreads::start(config.side_threads).map_err(StartError::Thread)?;
+    let started = Instant::now();
+    let mut seated: Vec<(ExecutorJoinHandle<Ended>, Receiver<()>, Sender<()>)> = Vec::new();
+    for (number, port) in ports::<Q, A>(core_count, config.in_flight_max).into_iter().enumerate() {
+        let placement = if pin { Placement::Fixed(host.allowed[number]) } else { Placement::Unbound };
+        let (ready, is_ready) = channel();
+        let (let_go, go) = channel();
+        let core = CoreId(number as u16);
+        let (side_threads, disk) = (side_threads.clone(), config.disk.clone());
+        let seat = Seat { port, core, core_count, started, side_threads, disk, ready, go };
+        let start = start.clone();
+        let thread = LocalExecutorBuilder::new(placement)
+            .name("core")
+            .spin_before_park(config.spin)
+            .io_memory(io_memory)
+            // The default places the helper threads of all executors on the first one's processor.
+            .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
+            .spawn(move || run_core(seat, start))
+            .map_err(|error: GlommioError<()>| executor_error(core, &error))?;
+        seated.push((thread, is_ready, let_go));
+    }
+    release(seated)
+}
+
+/// Waits for all cores, then lets all go; when one failed, ends the others before they began.
+fn release(seated: Vec<(ExecutorJoinHandle<Ended>, Receiver<()>, Sender<()>)>) -> Result<CoresHandle, StartError> {
+    let failed = seated.iter().position(|(_, is_ready, _)| is_ready.recv().is_err());
+    let Some(failed) = failed else {
+        let threads = seated.into_iter().map(|(thread, _, let_go)| {
+            // A core that ended in between has reported its own failure to `join`.
+            let _ = let_go.send(());
+            thread
+        });
+        return Ok(CoresHandle { threads: threads.collect() });
+    };
+    let mut cause = None;
+    for (number, (thread, _, let_go)) in seated.into_iter().enumerate() {
+        // A core that hears nothing ends without starting.
+        drop(let_go);
+        if let (Err(error), true) = (thread.join(), number == failed) {
+            cause = Some(executor_error(CoreId(number as u16), &error));
+        }
+    }
+    let core = failed as u16;
+    Err(cause.unwrap_or_else(|| StartError::Executor { core, reason: "its thread ended early".to_owned() }))
+}
+
+fn executor_error(core: CoreId, error: &impl std::fmt::Display) -> StartError {
+    StartError::Executor { core: core.0, reason: error.to_string() }
+}
+
+async fn run_core<Q, A, F, Fut>(seat: Seat<Q, A>, start: F) -> Ended
+where
+    Q: Send + 'static,
+    A: Send + 'static,
+    F: Fn(Rc<dyn Runtime>, Mesh<Q, A>) -> Fut,
+    Fut: Future<Output = ()>,
+{
+    // Blocks the executor on purpose: it has nothing else yet, and no core may begin unless all can.
+    if seat.ready.send(()).is_err() || seat.go.recv().is_err() {
+        return None;
+    }
+    let core = seat.core;
+    let disk = (seat.disk)(core);
+    let runtime: Rc<dyn Runtime> =
+        Rc::new(GlommioRuntime::new(core, seat.core_count, seat.started, disk, seat.side_threads));
+    let mesh = Mesh::new(&runtime, seat.port);
+    // Closed however the future ends, so that no peer waits for this core.
+    let closing = CloseOnDrop(mesh.clone());
+    let ended = catch_panic(async { start(runtime, mesh).await }).await;
+    drop(closing);
+    ended.err().map(|panicked| {
+        tracing::error!(core = core.0, panic = %panicked, "core ended by a panic");
+        panicked.0
+    })
+}

@@ -1,0 +1,122 @@
+//! The runtime of a real core: one glommio executor. No other module of this crate names glommio, except for `cores`, which
+//! starts the executors.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::LocalBoxFuture;
+use glommio::{Latency, Shares, TaskQueueHandle};
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+use storage_engine::Disk;
+
+use super::side_threads::SideThreads;
+use super::{Nanos, Queue, Runtime, SideThreadError, catch_panic};
+use crate::ids::CoreId;
+
+/// How soon a loop of another queue is asked to yield while a request waits.
+const SEARCH_LATENCY: Duration = Duration::from_micros(500);
+
+/// One core, on its own thread.
+pub(super) struct GlommioRuntime {
+    core: CoreId,
+    core_count: u16,
+    /// The same moment on all cores.
+    started: Instant,
+    queues: [TaskQueueHandle; 3],
+    random: RefCell<SmallRng>,
+    disk: Rc<dyn Disk>,
+    side_threads: SideThreads,
+}
+
+impl GlommioRuntime {
+    /// Called on the executor's thread, within its future: the queues belong to it.
+    pub(super) fn new(
+        core: CoreId,
+        core_count: u16,
+        started: Instant,
+        disk: Rc<dyn Disk>,
+        side_threads: SideThreads,
+    ) -> Self {
+        let queue =
+            |shares, latency, name| glommio::executor().create_task_queue(Shares::Static(shares), latency, name);
+        let queues = [
+            queue(1000, Latency::Matters(SEARCH_LATENCY), "search"),
+            queue(300, Latency::NotImportant, "indexing"),
+            queue(50, Latency::NotImportant, "upkeep"),
+        ];
+        Self { core, core_count, started, queues, random: RefCell::new(SmallRng::from_os_rng()), disk, side_threads }
+    }
+
+    fn queue(&self, queue: Queue) -> TaskQueueHandle {
+        match queue {
+            Queue::Search => self.queues[0],
+            Queue::Indexing => self.queues[1],
+            Queue::Upkeep => self.queues[2],
+        }
+    }
+}
+
+impl Runtime for GlommioRuntime {
+    fn core(&self) -> CoreId {
+        self.core
+    }
+
+    fn core_count(&self) -> u16 {
+        self.core_count
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn unix_time(&self) -> Duration {
+        // A clock set before 1970 reads as 1970.
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.random.borrow_mut().next_u64()
+    }
+
+    fn spawn(&self, queue: Queue, task: LocalBoxFuture<'static, ()>) {
+        let core = self.core;
+        let guarded = async move {
+            if let Err(panicked) = catch_panic(task).await {
+                tracing::error!(core = core.0, queue = ?queue, panic = %panicked, "task panicked");
+            }
+        };
+        match glommio::spawn_local_into(guarded, self.queue(queue)) {
+            Ok(task) => drop(task.detach()),
+            Err(error) => tracing::error!(core = core.0, %error, "task not started"),
+        }
+    }
+
+    fn sleep(&self, duration: Duration) -> LocalBoxFuture<'static, ()> {
+        Box::pin(glommio::timer::sleep(duration))
+    }
+
+    fn should_yield(&self) -> bool {
+        glommio::executor().need_preempt()
+    }
+
+    fn yield_now(&self) -> LocalBoxFuture<'static, ()> {
+        Box::pin(async {
+            if glommio::executor().need_preempt() {
+                // Ends this queue's turn, so that the one in need is chosen by its shares.
+                glommio::executor().yield_task_queue_now().await;
+            } else {
+                futures_lite::future::yield_now().await;
+            }
+        })
+    }
+
+    fn disk(&self) -> Rc<dyn Disk> {
+        self.disk.clone()
+    }
+
+    fn side_thread(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, Result<(), SideThreadError>> {
+        self.side_threads.run(job)
+    }
+}

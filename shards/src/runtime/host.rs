@@ -1,0 +1,59 @@
+//! What the kernel must be told before the first executor starts.
+
+/// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED`, which `libc` does not name.
+const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+/// Memory below which an executor does not start.
+pub(super) const MEMLOCK_BYTES_MIN: u64 = 512 << 10;
+
+/// An executor registers its I/O memory with three rings, and never less than this.
+const IO_MEMORY_BYTES_MIN: usize = 64 << 10;
+const RINGS_PER_EXECUTOR: u64 = 3;
+
+/// Registers the process for the barrier that executors use before they sleep. Done lazily, in a process of many threads,
+/// the first sleep takes tens of milliseconds. A kernel without it has executors use plain fences.
+pub(super) fn register_membarrier() {
+    // SAFETY: this command takes no pointers and changes only how the kernel serves later barrier calls of this process.
+    unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0) };
+}
+
+/// Raises the limit of locked memory as far as this process may, and returns it in bytes; `u64::MAX` for none.
+pub(super) fn raise_memlock() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a local of the right type that outlives the call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } != 0 {
+        return 0;
+    }
+    if limit.rlim_cur < limit.rlim_max {
+        let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+        // SAFETY: as above; the call only reads the struct.
+        if unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raised) } == 0 {
+            limit = raised;
+        }
+    }
+    limit.rlim_cur
+}
+
+/// How much I/O memory each executor may register: what was asked for, or less so that all of them together stay within half
+/// the limit. The other half is for what the page stores lock.
+pub(super) fn io_memory_bytes(wanted: usize, cores: u16, memlock_bytes: u64) -> usize {
+    let fair = memlock_bytes / 2 / RINGS_PER_EXECUTOR / u64::from(cores.max(1));
+    wanted.min(usize::try_from(fair).unwrap_or(usize::MAX)).max(IO_MEMORY_BYTES_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Executors whose memory cannot be registered work on, slowly and with a warning each: with the usual limit of 8 MiB
+    /// every core must still get its part.
+    #[test]
+    fn io_memory_fits_the_usual_limit() {
+        for cores in [1u16, 2, 5, 16] {
+            let each = io_memory_bytes(1 << 20, cores, 8 << 20);
+            assert!(each as u64 * RINGS_PER_EXECUTOR * u64::from(cores) <= 8 << 20, "{cores}");
+        }
+        assert_eq!(io_memory_bytes(1 << 20, 4, u64::MAX), 1 << 20);
+        assert_eq!(io_memory_bytes(1 << 20, 4, 0), IO_MEMORY_BYTES_MIN);
+    }
+}

@@ -1,0 +1,135 @@
+//! What a core gives to the code that runs on it: tasks, time, randomness, its disk, and a way out to threads that may block.
+//!
+//! Everything above this module is written against [`Runtime`] and runs unchanged on two back ends:
+//! [`run_cores`] (one glommio executor per core, real time) and [`SimCluster`] (any number of cores in one thread, virtual
+//! time, the interleaving a function of a seed). Nothing here is `Send`: a runtime belongs to its core.
+//!
+//! A task that loops calls [`Checkpoint::tick`] every few hundred items, so that a search never waits for more than about
+//! half a millisecond of somebody else's loop.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::LocalBoxFuture;
+use storage_engine::Disk;
+
+use crate::ids::CoreId;
+
+mod cores;
+mod glommio;
+mod host;
+mod once;
+mod panics;
+mod side_threads;
+mod sim;
+#[cfg(test)]
+mod tests;
+
+pub use cores::{CoresConfig, CoresHandle, DiskFactory, StartError, run_cores};
+pub use once::{OnceReceiver, OnceSender, once};
+pub use panics::{Panicked, catch_panic, panic_text};
+pub use sim::{SimCluster, SimConfig, SimDiskFactory, SimEnd};
+
+/// Which share of its core a task gets when more than one has work. Search has 1000 shares and preempts the others, indexing
+/// has 300, upkeep 50.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Queue {
+    /// Somebody waits for the answer: requests, searches, messages between cores.
+    Search,
+    /// Batches of documents and settings.
+    Indexing,
+    /// What may wait: compaction, statistics, removal of files.
+    Upkeep,
+}
+
+/// A moment on the instance's own clock, in nanoseconds since it started. Never goes back; the same on all cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// The time from `earlier` to this moment; zero if `earlier` is later.
+    pub fn since(self, earlier: Nanos) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The moment `by` after this one.
+    pub fn after(self, by: Duration) -> Nanos {
+        Nanos(self.0.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// Why a job for a side thread has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SideThreadError {
+    /// The queue of waiting jobs is full; the job was not started. Try later or refuse the request.
+    #[error("all side threads are busy and their queue is full")]
+    Full,
+    /// The job panicked.
+    #[error("the job panicked: {0}")]
+    Panicked(String),
+    /// The threads have ended; the job was not finished.
+    #[error("the side threads have ended")]
+    Ended,
+}
+
+/// One core as the code on it sees it.
+pub trait Runtime {
+    /// This core.
+    fn core(&self) -> CoreId;
+    /// How many cores the instance has, at least 1.
+    fn core_count(&self) -> u16;
+    /// The instance's clock, for deadlines and measurements.
+    fn now(&self) -> Nanos;
+    /// The calendar: time since 1970-01-01 00:00 UTC. May jump when the host's clock is set.
+    fn unix_time(&self) -> Duration;
+    /// Randomness for identifiers and jitter; not for keys. In a simulation it follows from the seed.
+    fn random_u64(&self) -> u64;
+    /// Starts a task on this core and forgets it. A panic inside ends only that task and is logged.
+    fn spawn(&self, queue: Queue, task: LocalBoxFuture<'static, ()>);
+    /// Ends after at least `duration`.
+    fn sleep(&self, duration: Duration) -> LocalBoxFuture<'static, ()>;
+    /// Whether somebody more urgent waits for this core. Costs two loads; meant for inner loops.
+    fn should_yield(&self) -> bool;
+    /// Lets others run, then goes on.
+    fn yield_now(&self) -> LocalBoxFuture<'static, ()>;
+    /// The disk as this core reaches it.
+    fn disk(&self) -> Rc<dyn Disk>;
+    /// Runs a job that blocks or burns on a thread of a small pool shared by the whole process. Dropping the returned future
+    /// skips a job that has not begun and does not stop one that has.
+    fn side_thread(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, Result<(), SideThreadError>>;
+}
+
+/// How many ticks pass between two looks at the clock of preemption.
+const TICKS_PER_LOOK: u32 = 64;
+
+/// Keeps a long loop polite: a counter that is nearly free, and a yield when the core is wanted elsewhere.
+///
+/// ```ignore
+/// let mut checkpoint = Checkpoint::default();
+/// for document in documents {
+///     index(document);
+///     checkpoint.tick(&*runtime).await;
+/// }
+/// ```
+#[derive(Debug, Default)]
+pub struct Checkpoint {
+    ticks: u32,
+}
+
+impl Checkpoint {
+    /// Counts one item of a few microseconds; at every 64th yields if somebody waits.
+    pub async fn tick(&mut self, runtime: &dyn Runtime) {
+        self.ticks += 1;
+        if self.ticks >= TICKS_PER_LOOK {
+            self.look(runtime).await;
+        }
+    }
+
+    /// For items of more than some ten microseconds: yields if somebody waits, without counting.
+    pub async fn look(&mut self, runtime: &dyn Runtime) {
+        self.ticks = 0;
+        if runtime.should_yield() {
+            runtime.yield_now().await;
+        }
+    }
+}
