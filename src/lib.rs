@@ -1,7 +1,9 @@
 //! The server: protocol in, protocol out.
 
 pub mod api;
+pub mod app;
 pub mod auth;
+pub mod control;
 pub mod functions;
 pub mod http;
 pub mod net;

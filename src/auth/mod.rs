@@ -8,6 +8,6 @@ pub mod keys;
 pub mod tenant;
 
 pub use actions::{Action, ActionName, Rights};
-pub use bodies::{KeyPatch, NewKey};
+pub use bodies::{KeyPatch, NewKey, key_already_exists};
 pub use grant::{AuthError, Grant, authorize};
 pub use keys::{ApiKey, IndexPattern, KeyName, KeySet, KeyView, default_keys, key_not_found, key_value};

@@ -8,6 +8,7 @@ use shards::timestamp::Timestamp;
 
 use super::task::{BatchUid, Content, Kind, Status, Task};
 use super::view;
+use crate::api::settings::SettingsPatch;
 
 /// A finished batch, as it is kept. Later renames of indexes and deletions of tasks do not change it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,41 +51,62 @@ pub struct Progress {
     pub steps: Vec<(String, u64, u64)>,
 }
 
-impl Batch {
-    /// The record of these tasks.
-    pub fn of(
-        uid: BatchUid,
-        tasks: &[Task],
-        started_at: Timestamp,
-        finished_at: Option<Timestamp>,
-        why: String,
-    ) -> Self {
-        let mut stats = Stats::default();
-        for task in tasks {
-            stats.total += 1;
-            *stats.status.entry(task.status).or_default() += 1;
-            *stats.kinds.entry(task.kind()).or_default() += 1;
-            if let Some(index) = task.content.index() {
-                *stats.indexes.entry(index.into()).or_default() += 1;
+/// Puts a batch's record together, task by task.
+#[derive(Default)]
+pub struct BatchBuilder {
+    details: Map<String, Value>,
+    settings: Option<SettingsPatch>,
+    stats: Stats,
+    enqueued: Option<[Timestamp; 2]>,
+}
+
+impl BatchBuilder {
+    /// Counts a task in. Its details join those before: numbers are added, lists joined, filters joined by `&`, of other
+    /// values the first stays; of settings the last wins.
+    pub fn add(&mut self, task: &Task) {
+        self.stats.total += 1;
+        *self.stats.status.entry(task.status).or_default() += 1;
+        *self.stats.kinds.entry(task.kind()).or_default() += 1;
+        match task.content.index() {
+            Some(index) if self.stats.indexes.contains_key(index) => {
+                self.stats.indexes.entry(index.into()).and_modify(|count| *count += 1);
             }
+            Some(index) => {
+                self.stats.indexes.insert(index.into(), 1);
+            }
+            None => {}
         }
-        let dates = || tasks.iter().map(|task| task.enqueued_at);
-        let mut details = merged_details(tasks);
-        if finished_at.is_some() {
-            let settings = settings_keys(tasks);
-            details.retain(|name, value| !value.is_null() || settings.contains(&name.as_str()));
+        let [first, last] = self.enqueued.unwrap_or([task.enqueued_at; 2]);
+        self.enqueued = Some([first.min(task.enqueued_at), last.max(task.enqueued_at)]);
+        if let Content::Settings { change, .. } = &task.content {
+            self.settings = Some(self.settings.take().unwrap_or_default().followed_by(change));
+            return;
         }
-        Self {
-            uid,
-            details,
-            stats,
-            started_at,
-            finished_at,
-            enqueued: dates().min().zip(dates().max()).map(|(first, last)| [first, last]),
-            strategy: why,
+        for (name, value) in view::details(task).unwrap_or_default() {
+            match self.details.get_mut(&name) {
+                None => {
+                    self.details.insert(name, value);
+                }
+                Some(old) => merge(&name, old, value),
+            }
         }
     }
 
+    /// The record. Of a finished batch, details that came to nothing are left out; a setting that is null says something.
+    pub fn build(mut self, uid: BatchUid, dates: (Timestamp, Option<Timestamp>), strategy: String) -> Batch {
+        let (started_at, finished_at) = dates;
+        if finished_at.is_some() {
+            self.details.retain(|_, value| !value.is_null());
+        }
+        if let Some(settings) = &self.settings {
+            self.details.extend(settings.details());
+        }
+        let Self { details, stats, enqueued, .. } = self;
+        Batch { uid, details, stats, started_at, finished_at, enqueued, strategy }
+    }
+}
+
+impl Batch {
     /// The object that clients see; `progress` only while it is being processed.
     pub fn object(&self, progress: Option<&Progress>) -> Value {
         let named = |(name, count): (&str, &u64)| (name.to_string(), Value::from(*count));
@@ -128,32 +150,7 @@ impl Progress {
     }
 }
 
-/// The details of tasks put together: numbers added, lists joined, filters joined by `&`, the first of other values; of
-/// settings the last.
-fn merged_details(tasks: &[Task]) -> Map<String, Value> {
-    let mut merged = Map::new();
-    for task in tasks {
-        let later_wins = matches!(task.content, Content::Settings { .. });
-        for (name, value) in view::details(task).unwrap_or_default() {
-            match merged.get_mut(&name) {
-                None => {
-                    merged.insert(name, value);
-                }
-                Some(old) => merge(&name, old, value, later_wins),
-            }
-        }
-    }
-    merged
-}
-
-fn merge(name: &str, old: &mut Value, new: Value, later_wins: bool) {
-    if later_wins {
-        match (old, new) {
-            (Value::Object(old), Value::Object(new)) => old.extend(new),
-            (old, new) => *old = new,
-        }
-        return;
-    }
+fn merge(name: &str, old: &mut Value, new: Value) {
     match (old, new) {
         (old @ Value::Null, new) => *old = new,
         (_, Value::Null) => {}
@@ -168,15 +165,6 @@ fn merge(name: &str, old: &mut Value, new: Value, later_wins: bool) {
             }
         }
     }
-}
-
-/// The names of settings among the details: there a null says something.
-fn settings_keys(tasks: &[Task]) -> Vec<&str> {
-    let shown = tasks.iter().filter_map(|task| match &task.content {
-        Content::Settings { shown, .. } => Some(shown.keys().map(String::as_str)),
-        _ => None,
-    });
-    shown.flatten().collect()
 }
 
 #[cfg(test)]
@@ -195,21 +183,21 @@ mod tests {
         task(uid, content, status, Outcome::Documents(count))
     }
 
-    fn settings(uid: u32, shown: Value) -> Task {
-        let Value::Object(shown) = shown else { unreachable!() };
-        let content = Content::Settings {
-            index: "a".into(),
-            change: Value::Null,
-            shown,
-            is_reset: false,
-            may_create_index: true,
-        };
+    fn settings(uid: u32, change: Value) -> Task {
+        let change = SettingsPatch::decode(&change).unwrap();
+        let content = Content::Settings { index: "a".into(), change, is_reset: false, may_create_index: true };
         task(uid, content, Status::Succeeded, Outcome::Nothing)
+    }
+
+    fn batch(uid: u32, tasks: &[Task], dates: (Timestamp, Option<Timestamp>)) -> Batch {
+        let mut builder = BatchBuilder::default();
+        tasks.iter().for_each(|task| builder.add(task));
+        builder.build(BatchUid(uid), dates, String::new())
     }
 
     fn details(tasks: &[Task], finished: bool) -> Value {
         let end = finished.then_some(Timestamp(9));
-        Batch::of(BatchUid(0), tasks, Timestamp(0), end, String::new()).details.into()
+        batch(0, tasks, (Timestamp(0), end)).details.into()
     }
 
     #[test]
@@ -246,7 +234,7 @@ mod tests {
             deletion(4, 1, Status::Failed, 0),
             task(5, Content::DumpCreation, Status::Succeeded, Outcome::Nothing),
         ];
-        let batch = Batch::of(BatchUid(1), &tasks, Timestamp(10), Some(Timestamp(1_000_010)), "why".into());
+        let batch = batch(1, &tasks, (Timestamp(10), Some(Timestamp(1_000_010))));
         let wanted = json!({
             "totalNbTasks": 3, "status": {"succeeded": 2, "failed": 1},
             "types": {"documentDeletion": 2, "dumpCreation": 1}, "indexUids": {"a": 2},

@@ -141,7 +141,7 @@ pub fn choose(queue: &Queue) -> Option<Choice> {
     }
     let enqueued = queue.in_status(Status::Enqueued);
     let oldest = TaskUid(enqueued.min()?);
-    match queue.waiting(oldest)?.content.index() {
+    match queue.held(oldest)?.content.index() {
         Some(index) => Some(Choice::OfIndex(index.into(), &enqueued & queue.of_index(index))),
         None => Some(Choice::Alone(oldest)),
     }

@@ -119,6 +119,7 @@ mod tests {
     use shards::timestamp::Timestamp;
 
     use super::*;
+    use crate::tasks::batch::BatchBuilder;
     use crate::tasks::filter::Dates;
     use crate::tasks::task::{Content, Task};
 
@@ -142,7 +143,9 @@ mod tests {
             tasks.push(task);
         }
         for (uid, of) in [(0, 0..2), (1, 2..3), (2, 3..5)] {
-            let record = Batch::of(BatchUid(uid), &tasks[of], Timestamp(100), Some(Timestamp(200)), String::new());
+            let mut builder = BatchBuilder::default();
+            tasks[of].iter().for_each(|task| builder.add(task));
+            let record = builder.build(BatchUid(uid), (Timestamp(100), Some(Timestamp(200))), String::new());
             batches.insert(&record);
         }
         (batches, queue)

@@ -1,9 +1,11 @@
-//! Finds tasks: compact indexes over all of them, and the tasks themselves while they are not finished.
+//! Finds tasks: compact indexes over all of them, and the tasks themselves until their
+//! records lie in the control store.
 //!
 //! A finished task's record lies in the control store; here it costs about 40 bytes. Everything is in memory and
 //! synchronous; only the control core has it.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use roaring::RoaringBitmap;
 use shards::timestamp::Timestamp;
@@ -24,7 +26,7 @@ pub struct Queue {
     enqueued_at: Column,
     started_at: Column,
     finished_at: Column,
-    waiting: BTreeMap<u32, Task>,
+    held: BTreeMap<u32, Rc<Task>>,
 }
 
 impl Queue {
@@ -41,7 +43,7 @@ impl Queue {
         }
         self.set_state(&task);
         if !task.status.is_finished() {
-            self.waiting.insert(uid, task);
+            self.held.insert(uid, Rc::new(task));
         }
     }
 
@@ -63,11 +65,18 @@ impl Queue {
         });
     }
 
-    /// Takes note that a task has ended. Its record must be durable before.
-    pub fn finish(&mut self, task: &Task) {
+    /// Takes note that a task has ended. It is held here until its record can be read from the control store.
+    pub fn finish(&mut self, task: Rc<Task>) {
         debug_assert!(task.status.is_finished() && self.all.contains(task.uid.0));
-        self.waiting.remove(&task.uid.0);
-        self.set_state(task);
+        self.set_state(&task);
+        self.held.insert(task.uid.0, task);
+    }
+
+    /// Lets go of a finished task whose record now lies in the control store.
+    pub fn settle(&mut self, uid: TaskUid) {
+        if self.held.get(&uid.0).is_some_and(|task| task.status.is_finished()) {
+            self.held.remove(&uid.0);
+        }
     }
 
     /// Forgets tasks altogether.
@@ -81,7 +90,7 @@ impl Queue {
             for column in [&mut self.batch, &mut self.enqueued_at, &mut self.started_at, &mut self.finished_at] {
                 column.set(uid, None);
             }
-            self.waiting.remove(&uid);
+            self.held.remove(&uid);
         }
     }
 
@@ -100,9 +109,9 @@ impl Queue {
         }
     }
 
-    /// A task that is not finished.
-    pub fn waiting(&self, uid: TaskUid) -> Option<&Task> {
-        self.waiting.get(&uid.0)
+    /// A task whose record is held here: every one that is not finished, and those finished a moment ago.
+    pub fn held(&self, uid: TaskUid) -> Option<&Rc<Task>> {
+        self.held.get(&uid.0)
     }
 
     /// How many tasks there are.
@@ -201,10 +210,10 @@ impl Queue {
 
     fn restate(&mut self, uids: &[TaskUid], change: impl Fn(&mut Task)) {
         for uid in uids {
-            let Some(mut task) = self.waiting.remove(&uid.0) else { continue };
-            change(&mut task);
+            let Some(mut task) = self.held.remove(&uid.0) else { continue };
+            change(Rc::make_mut(&mut task));
             self.set_state(&task);
-            self.waiting.insert(uid.0, task);
+            self.held.insert(uid.0, task);
         }
     }
 

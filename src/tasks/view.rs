@@ -81,7 +81,7 @@ pub fn details(task: &Task) -> Option<Map<String, Value>> {
                 "function": function,
             })
         }
-        Content::Settings { shown, .. } => return Some(shown.clone()),
+        Content::Settings { change, .. } => return Some(change.details()),
         Content::IndexCreation { primary_key, .. } => json!({ "primaryKey": primary_key }),
         Content::IndexUpdate { primary_key, renamed: None, .. } => json!({ "primaryKey": primary_key }),
         Content::IndexUpdate { primary_key, renamed: Some([old, new]), .. } => {

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use shards::timestamp::Timestamp;
 
 use super::*;
+use crate::api::settings::SettingsPatch;
 use crate::tasks::task::{Format, Method, Swap};
 
 const NO_LIMITS: Limits = Limits { tasks_max: usize::MAX, payload_bytes_max: u64::MAX };
@@ -24,8 +25,7 @@ fn content(letters: &str) -> Content {
     };
     let settings = |is_reset| Content::Settings {
         index: "i".into(),
-        change: json!({}),
-        shown: Map::new(),
+        change: SettingsPatch::default(),
         is_reset,
         may_create_index: true,
     };

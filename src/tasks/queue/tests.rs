@@ -116,7 +116,7 @@ fn run(steps: &[Step]) -> (Queue, BTreeMap<u32, Task>) {
                 let task = twin.get_mut(&uid).unwrap();
                 (task.status, task.batch, task.started_at) =
                     (Status::Processing, Some(BatchUid(now.0 as u32 / 4)), Some(now));
-                assert_eq!(queue.waiting(TaskUid(uid)), Some(&*task));
+                assert_eq!(queue.held(TaskUid(uid)).map(|held| &**held), Some(&*task));
             }
             Step::Requeue(at) => {
                 let Some(uid) = pick(at, &twin, Status::Processing) else { continue };
@@ -131,7 +131,10 @@ fn run(steps: &[Step]) -> (Queue, BTreeMap<u32, Task>) {
                 task.canceled_by = (how == 2).then_some(TaskUid(uid / 2));
                 task.outcome = Outcome::Documents(1);
                 task.finished_at = Some(now);
-                queue.finish(task);
+                queue.finish(Rc::new(task.clone()));
+                assert_eq!(queue.held(TaskUid(uid)).map(|held| &**held), Some(&*task));
+                queue.settle(TaskUid(uid));
+                assert_eq!(queue.held(TaskUid(uid)), None);
             }
             Step::Forget(at) => {
                 let Some(uid) = pick(at, &twin, Status::Succeeded) else { continue };

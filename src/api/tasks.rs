@@ -1,0 +1,279 @@
+//! Tasks: lists, single ones, their payloads, and taking them back or forgetting them.
+
+use roaring::RoaringBitmap;
+use serde_json::{Value, json};
+use shards::timestamp::Timestamp;
+
+use super::decode::{Bound, Param, Params, check_index_uid, parse_date};
+use super::error::{ApiError, ErrorCode};
+use super::router::{Answer, Call, Route};
+use crate::app::App;
+use crate::auth::Grant;
+use crate::control::{ListQuery, Selection};
+use crate::http::Response;
+use crate::routes;
+use crate::tasks::filter::{Filter, Page, Scope};
+use crate::tasks::task::{Format, Kind, Status, Task, TaskUid};
+use crate::tasks::view;
+
+/// What the compaction of the queue asks of the operator; clients show it.
+const AFTER_COMPACTION: &str = "you must restart your instance";
+
+/// The routes of this file.
+pub fn routes() -> Vec<Route<App>> {
+    routes! {
+        Get "/tasks" TasksGet => list;
+        Delete "/tasks" TasksDelete => delete;
+        Post "/tasks/cancel" TasksCancel => cancel;
+        Post "/tasks/compact" TasksCompact => compact;
+        Get "/tasks/{task}" TasksGet => one;
+        Get "/tasks/{task}/documents" TasksGet => documents;
+    }
+}
+
+/// 202 with the summary of an accepted task.
+pub fn accepted(task: &Task) -> Response {
+    Response::from_json(202, &view::summary(task))
+}
+
+/// What a grant shows of tasks and batches.
+pub fn scope(grant: &Grant) -> Scope {
+    match grant.key() {
+        Some(key) if !grant.sees_everything() => {
+            Scope::Indexes(key.indexes.iter().map(|pattern| pattern.as_str().into()).collect())
+        }
+        _ => Scope::All,
+    }
+}
+
+/// The parameters of a list of tasks or batches.
+///
+/// # Errors
+/// The code of the parameter at fault; `bad_request` for an unknown one.
+pub fn list_query<A>(call: &Call<A>) -> Result<ListQuery, ApiError> {
+    let (mut filter, mut page) = (Filter::default(), Page::default());
+    for param in call.query().iter() {
+        match param.name() {
+            "limit" => page.limit = param.u32(ErrorCode::InvalidTaskLimit)?,
+            "from" => page.from = Some(param.u32(ErrorCode::InvalidTaskFrom)?),
+            "reverse" => page.reverse = param.boolean(ErrorCode::InvalidTaskReverse)?,
+            _ if read_filter(&mut filter, param)? => {}
+            _ => return Err(param.unknown()),
+        }
+    }
+    Ok(ListQuery { filter, page, scope: scope(&call.grant) })
+}
+
+async fn list(call: Call<App>) -> Answer {
+    let query = list_query(&call)?;
+    Ok(Response::json(200, call.app.control.tasks(query).await?))
+}
+
+async fn one(call: Call<App>) -> Answer {
+    let uid = task_uid(call.param(0))?;
+    Ok(Response::json(200, call.app.control.task(uid, scope(&call.grant)).await?))
+}
+
+async fn cancel(call: Call<App>) -> Answer {
+    select(call, true).await
+}
+
+async fn delete(call: Call<App>) -> Answer {
+    select(call, false).await
+}
+
+/// Accepts a cancelation or deletion; 200, unlike other tasks.
+async fn select(call: Call<App>, cancel: bool) -> Answer {
+    let params = call.query();
+    let filter = selection_filter(&params)?;
+    let query = format!("?{}", call.request.query);
+    let selection = Selection { cancel, filter, query, scope: scope(&call.grant), custom_metadata: None };
+    let task = call.app.control.register_selection(selection).await?;
+    Ok(Response::from_json(200, &view::summary(&task)))
+}
+
+async fn compact(call: Call<App>) -> Answer {
+    if !call.app.control.state().features.task_queue_compaction_route {
+        return Err(ApiError::feature_not_enabled("Compacting the task queue", "taskQueueCompactionRoute"));
+    }
+    let body = match call.app.control.compact_queue().await {
+        Ok((before, after)) => json!({
+            "preSize": view::size(before),
+            "postSize": view::size(after),
+            "status": "succeeded",
+            "actionRequired": AFTER_COMPACTION,
+        }),
+        Err(error) => {
+            return Ok(Response::from_json(500, &json!({ "status": "failed", "errorMessage": error.message })));
+        }
+    };
+    Ok(Response::from_json(200, &body))
+}
+
+async fn documents(call: Call<App>) -> Answer {
+    if !call.app.control.state().features.get_task_documents_route {
+        return Err(ApiError::feature_not_enabled("Getting the documents of a task", "getTaskDocumentsRoute"));
+    }
+    let uid = task_uid(call.param(0))?;
+    let payload = call.app.control.payload(uid, scope(&call.grant)).await?;
+    let body = match payload.format {
+        Format::Ndjson => payload.bytes,
+        Format::Json => one_after_another(&payload.bytes)?,
+        Format::Csv { .. } => return Err(ApiError::new(ErrorCode::TaskFileNotFound, "CSV payloads cannot be shown.")),
+    };
+    Ok(Response::with_type(200, "application/x-ndjson", body))
+}
+
+/// The objects of a JSON payload without anything between them.
+fn one_after_another(payload: &[u8]) -> Result<Vec<u8>, ApiError> {
+    let mut values = serde_json::Deserializer::from_slice(payload).into_iter::<Value>();
+    // What follows the array was accepted unseen; it is not part of the documents.
+    let value = values.next().transpose().map_err(ApiError::internal)?.unwrap_or(Value::Null);
+    let objects = match value {
+        Value::Array(objects) => objects,
+        object => vec![object],
+    };
+    let mut body = Vec::with_capacity(payload.len());
+    for object in objects {
+        serde_json::to_writer(&mut body, &object).map_err(ApiError::internal)?;
+    }
+    Ok(body)
+}
+
+/// A path segment as the number of a task.
+fn task_uid(segment: &str) -> Result<TaskUid, ApiError> {
+    let wrong = || {
+        let message = format!("Invalid value in parameter `taskUid`: expected a positive integer, found `{segment}`.");
+        ApiError::new(ErrorCode::InvalidTaskUids, message)
+    };
+    segment.parse().map(TaskUid).map_err(|_| wrong())
+}
+
+/// The parameters of a cancelation or deletion: filters, at least one.
+fn selection_filter(params: &Params) -> Result<Filter, ApiError> {
+    let mut filter = Filter::default();
+    for param in params.iter() {
+        if !read_filter(&mut filter, param)? {
+            return Err(param.unknown());
+        }
+    }
+    if params.is_empty() {
+        let message = "Query parameters to filter the tasks are missing: give at least one of `uids`, `batchUids`, \
+                       `canceledBy`, `statuses`, `types`, `indexUids` or the dates.";
+        return Err(ApiError::new(ErrorCode::MissingTaskFilters, message));
+    }
+    Ok(filter)
+}
+
+/// Reads one parameter into the filter; false when the name is none of a filter.
+fn read_filter(filter: &mut Filter, param: &Param) -> Result<bool, ApiError> {
+    use ErrorCode as Code;
+    match param.name() {
+        "uids" => filter.uids = numbers(param, Code::InvalidTaskUids)?,
+        "batchUids" => filter.batches = numbers(param, Code::InvalidBatchUids)?,
+        "canceledBy" => filter.canceled_by = numbers(param, Code::InvalidTaskCanceledBy)?,
+        "statuses" => filter.statuses = names(param, Code::InvalidTaskStatuses, Status::named, &status_names())?,
+        "types" => filter.kinds = names(param, Code::InvalidTaskTypes, Kind::named, &kind_names())?,
+        "indexUids" => filter.indexes = indexes(param)?,
+        "afterEnqueuedAt" => filter.enqueued.after = date(param, Bound::After, Code::InvalidTaskAfterEnqueuedAt)?,
+        "beforeEnqueuedAt" => filter.enqueued.before = date(param, Bound::Before, Code::InvalidTaskBeforeEnqueuedAt)?,
+        "afterStartedAt" => filter.started.after = date(param, Bound::After, Code::InvalidTaskAfterStartedAt)?,
+        "beforeStartedAt" => filter.started.before = date(param, Bound::Before, Code::InvalidTaskBeforeStartedAt)?,
+        "afterFinishedAt" => filter.finished.after = date(param, Bound::After, Code::InvalidTaskAfterFinishedAt)?,
+        "beforeFinishedAt" => filter.finished.before = date(param, Bound::Before, Code::InvalidTaskBeforeFinishedAt)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn numbers(param: &Param, code: ErrorCode) -> Result<Option<RoaringBitmap>, ApiError> {
+    let Some(items) = param.list_or_star() else { return Ok(None) };
+    let parse =
+        |item: &String| item.parse::<u32>().map_err(|_| param.expected("positive integers separated by commas", code));
+    items.iter().map(parse).collect::<Result<_, _>>().map(Some)
+}
+
+fn names<T>(
+    param: &Param,
+    code: ErrorCode,
+    named: fn(&str) -> Option<T>,
+    known: &str,
+) -> Result<Option<Vec<T>>, ApiError> {
+    let Some(items) = param.list_or_star() else { return Ok(None) };
+    let parse = |item: &String| {
+        let message =
+            || format!("`{item}` is not valid in parameter `{}`. Available values are {known}.", param.name());
+        named(item).ok_or_else(|| ApiError::new(code, message()))
+    };
+    items.iter().map(parse).collect::<Result<_, _>>().map(Some)
+}
+
+fn status_names() -> String {
+    Status::ALL.map(|status| format!("`{}`", status.name())).join(", ")
+}
+
+fn kind_names() -> String {
+    Kind::ALL.map(|kind| format!("`{}`", kind.name())).join(", ")
+}
+
+fn indexes(param: &Param) -> Result<Option<Vec<String>>, ApiError> {
+    let Some(items) = param.list_or_star() else { return Ok(None) };
+    for item in &items {
+        check_index_uid(item)?;
+    }
+    Ok(Some(items))
+}
+
+/// A date; beyond the years that dates of tasks can have, the first or last of them.
+fn date(param: &Param, bound: Bound, code: ErrorCode) -> Result<Option<Timestamp>, ApiError> {
+    if param.text() == "*" {
+        return Ok(None);
+    }
+    let date = parse_date(param.text(), bound, code)?;
+    let nearest = if date.year() < 1970 { i64::MIN } else { i64::MAX };
+    Ok(Some(Timestamp::from_date(date).unwrap_or(Timestamp(nearest))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(raw: &str) -> Result<Filter, ErrorCode> {
+        selection_filter(&Params::parse(raw)).map_err(|error| error.code)
+    }
+
+    #[test]
+    fn filters_are_read_and_refused() {
+        let read = filter("uids=1,,2&statuses=Failed&types=IndexSwap&indexUids=a,b&afterStartedAt=2021-12-03").unwrap();
+        assert_eq!(read.uids, Some([1, 2].into_iter().collect()));
+        assert_eq!((read.statuses, read.kinds), (Some(vec![Status::Failed]), Some(vec![Kind::IndexSwap])));
+        assert_eq!(read.started.after, Timestamp::parse_rfc3339("2021-12-04T00:00:00Z"));
+        for (raw, code) in [
+            ("", ErrorCode::MissingTaskFilters),
+            ("limit=1", ErrorCode::BadRequest),
+            ("uids=a", ErrorCode::InvalidTaskUids),
+            ("uids=1,%202", ErrorCode::InvalidTaskUids),
+            ("batchUids=-1", ErrorCode::InvalidBatchUids),
+            ("canceledBy=4294967296", ErrorCode::InvalidTaskCanceledBy),
+            ("statuses=done", ErrorCode::InvalidTaskStatuses),
+            ("types=all", ErrorCode::InvalidTaskTypes),
+            ("indexUids=a%20b", ErrorCode::InvalidIndexUid),
+            ("beforeFinishedAt=2020", ErrorCode::InvalidTaskBeforeFinishedAt),
+        ] {
+            assert_eq!(filter(raw), Err(code), "{raw}");
+        }
+    }
+
+    #[test]
+    fn stars_are_no_restriction_and_empty_lists_match_nothing() {
+        assert_eq!(filter("uids=1,*&statuses=*&afterEnqueuedAt=*"), Ok(Filter::default()));
+        assert_eq!(filter("uids=").unwrap().uids, Some(RoaringBitmap::new()));
+    }
+
+    #[test]
+    fn objects_stand_one_after_another() {
+        let body = one_after_another(br#" [ {"a": 1}, {"b": [1, 2]} ] x"#).unwrap();
+        assert_eq!(body, br#"{"a":1}{"b":[1,2]}"#);
+        assert_eq!(one_after_another(br#"{"a": 1}"#).unwrap(), br#"{"a":1}"#);
+    }
+}

@@ -1,0 +1,189 @@
+//! The control plane as handlers on any core see it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use shards::ids::CoreId;
+
+use super::inbox::Signal;
+use super::message::{
+    ControlAnswer, ControlChange, ControlError, ControlMesh, ControlQuestion, ControlStatus, ListQuery, Payload,
+    Selection,
+};
+use super::state::ControlState;
+use crate::api::error::{ApiError, ErrorCode};
+use crate::tasks::filter::Scope;
+use crate::tasks::task::{BatchUid, NewTask, Task, TaskUid};
+
+/// The core of the one writer.
+pub const CONTROL_CORE: CoreId = CoreId(0);
+
+/// One core's access to the control plane. Cheap to clone.
+#[derive(Clone)]
+pub struct ControlHandle {
+    shared: Rc<Shared>,
+}
+
+struct Shared {
+    mesh: Rc<dyn ControlMesh>,
+    state: RefCell<Arc<ControlState>>,
+    opened: Signal,
+}
+
+impl ControlHandle {
+    /// The handle of a core that has not heard of core 0 yet: its state is empty until [`Self::opened`].
+    pub fn new(mesh: Rc<dyn ControlMesh>) -> Self {
+        let state = RefCell::new(Arc::new(ControlState::default()));
+        Self { shared: Rc::new(Shared { mesh, state, opened: Signal::default() }) }
+    }
+
+    /// Waits for the first state from core 0. One caller at a time.
+    pub async fn opened(&self) {
+        if self.state().version == 0 {
+            self.shared.opened.wait().await;
+        }
+    }
+
+    /// The newest state this core has heard of.
+    pub fn state(&self) -> Arc<ControlState> {
+        self.shared.state.borrow().clone()
+    }
+
+    /// Takes over a state from core 0; an older one than the present is passed over.
+    pub fn publish(&self, state: Arc<ControlState>) {
+        let mut present = self.shared.state.borrow_mut();
+        if state.version > present.version {
+            *present = state;
+            self.shared.opened.raise();
+        }
+    }
+
+    /// Accepts a task; durable when it returns. The payload of a document addition goes to the log beside it.
+    ///
+    /// # Errors
+    /// `no_space_left_on_device` or `internal`, when the log cannot be written.
+    pub async fn register(&self, task: NewTask, payload: Option<Vec<u8>>) -> Result<Task, ApiError> {
+        self.registered(ControlQuestion::Register(Box::new(task), payload)).await
+    }
+
+    /// Accepts a cancelation or deletion of the tasks that match now.
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    pub async fn register_selection(&self, selection: Selection) -> Result<Task, ApiError> {
+        self.registered(ControlQuestion::RegisterSelection(Box::new(selection))).await
+    }
+
+    /// Changes keys or switches; durable and known on every core when it returns.
+    ///
+    /// # Errors
+    /// Those named at [`ControlChange`], or `internal`.
+    pub async fn change(&self, change: ControlChange) -> Result<(), ApiError> {
+        match self.ask(ControlQuestion::Change(change)).await? {
+            ControlAnswer::Changed => Ok(()),
+            _ => Err(mismatch()),
+        }
+    }
+
+    /// A page of tasks, as the body of the answer.
+    ///
+    /// # Errors
+    /// `internal`, when a record cannot be read.
+    pub async fn tasks(&self, query: ListQuery) -> Result<Vec<u8>, ApiError> {
+        self.json(ControlQuestion::Tasks(Box::new(query))).await
+    }
+
+    /// One task, as the body of the answer.
+    ///
+    /// # Errors
+    /// `task_not_found`, also for one that the scope hides; `internal`.
+    pub async fn task(&self, uid: TaskUid, scope: Scope) -> Result<Vec<u8>, ApiError> {
+        self.json(ControlQuestion::Task(uid, scope)).await
+    }
+
+    /// The payload of a document addition that is not finished.
+    ///
+    /// # Errors
+    /// `task_not_found`, `task_file_not_found`, `internal`.
+    pub async fn payload(&self, uid: TaskUid, scope: Scope) -> Result<Payload, ApiError> {
+        match self.ask(ControlQuestion::Payload(uid, scope)).await? {
+            ControlAnswer::Payload(payload) => Ok(payload),
+            _ => Err(mismatch()),
+        }
+    }
+
+    /// A page of batches, as the body of the answer.
+    ///
+    /// # Errors
+    /// `internal`, when a record cannot be read.
+    pub async fn batches(&self, query: ListQuery) -> Result<Vec<u8>, ApiError> {
+        self.json(ControlQuestion::Batches(Box::new(query))).await
+    }
+
+    /// One batch, as the body of the answer.
+    ///
+    /// # Errors
+    /// `batch_not_found`, also for one that the scope hides; `internal`.
+    pub async fn batch(&self, uid: BatchUid, scope: Scope) -> Result<Vec<u8>, ApiError> {
+        self.json(ControlQuestion::Batch(uid, scope)).await
+    }
+
+    /// What the statistics need beyond the indexes.
+    ///
+    /// # Errors
+    /// `internal`.
+    pub async fn status(&self) -> Result<ControlStatus, ApiError> {
+        match self.ask(ControlQuestion::Status).await? {
+            ControlAnswer::Status(status) => Ok(status),
+            _ => Err(mismatch()),
+        }
+    }
+
+    /// Gives back space of the control store: its bytes before and after.
+    ///
+    /// # Errors
+    /// `internal`.
+    pub async fn compact_queue(&self) -> Result<(u64, u64), ApiError> {
+        match self.ask(ControlQuestion::CompactQueue).await? {
+            ControlAnswer::Compacted { before, after } => Ok((before, after)),
+            _ => Err(mismatch()),
+        }
+    }
+
+    async fn registered(&self, question: ControlQuestion) -> Result<Task, ApiError> {
+        match self.ask(question).await? {
+            ControlAnswer::Registered(task) => Ok(*task),
+            _ => Err(mismatch()),
+        }
+    }
+
+    async fn json(&self, question: ControlQuestion) -> Result<Vec<u8>, ApiError> {
+        match self.ask(question).await? {
+            ControlAnswer::Json(body) => Ok(body),
+            _ => Err(mismatch()),
+        }
+    }
+
+    async fn ask(&self, question: ControlQuestion) -> Result<ControlAnswer, ApiError> {
+        self.shared.mesh.ask(CONTROL_CORE, question).await.map_err(ApiError::from)
+    }
+}
+
+/// An answer that does not belong to its question: a defect of ours, reported instead of guessed at.
+fn mismatch() -> ApiError {
+    ApiError::internal("the control core answered another question")
+}
+
+impl From<ControlError> for ApiError {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::User(error) => error.into(),
+            ControlError::OutOfSpace => ApiError::new(
+                ErrorCode::NoSpaceLeftOnDevice,
+                "There is no more space left on the device. Free some and try again.",
+            ),
+            other => ApiError::internal(other),
+        }
+    }
+}

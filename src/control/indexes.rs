@@ -1,0 +1,63 @@
+//! Indexes as the task worker uses them: a seam between tasks and the engine, so that tests can stand in for either.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::LocalBoxFuture;
+use shards::engine::{Batch, IndexView, OpOutcome};
+use shards::error::UserError;
+use shards::timestamp::Timestamp;
+use uuid::Uuid;
+
+/// Why an index could not be worked on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IndexError {
+    /// The tasks are at fault: all of them fail with this.
+    #[error(transparent)]
+    User(#[from] UserError),
+    /// The disk is full.
+    #[error("no space left on device")]
+    OutOfSpace,
+    /// No storage of this id.
+    #[error("the storage of the index is not there")]
+    Missing,
+    /// Anything else.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// An index as it was found at the start, with the record of its last commit.
+pub type Opened = (Arc<IndexView>, Option<Vec<u8>>);
+
+/// Where indexes live. All futures run on the control core.
+pub trait Indexes {
+    /// Makes the storage of an index; one that is there already, and empty, is taken as made.
+    fn create(&self, id: Uuid, created_at: Timestamp) -> LocalBoxFuture<'static, Result<Arc<IndexView>, IndexError>>;
+    /// Opens an index, with the record of its last commit.
+    fn open(&self, id: Uuid) -> LocalBoxFuture<'static, Result<Opened, IndexError>>;
+    /// Removes an index's storage; none there is no error.
+    fn remove(&self, id: Uuid) -> LocalBoxFuture<'static, Result<(), IndexError>>;
+    /// Rewrites an index's storage: its bytes before and after.
+    fn compact(&self, view: Arc<IndexView>) -> LocalBoxFuture<'static, Result<(u64, u64), IndexError>>;
+    /// Does all the work of a batch without making any of it visible. Dropping the future, or what it returns, undoes it.
+    fn prepare(
+        &self,
+        view: Arc<IndexView>,
+        batch: Batch,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn PreparedBatch>, IndexError>>;
+}
+
+/// A batch that is done but not visible.
+pub trait PreparedBatch {
+    /// One for each operation, in order.
+    fn outcomes(&self) -> &[Result<OpOutcome, UserError>];
+    /// The primary key that the index would have.
+    fn primary_key(&self) -> Option<&str>;
+    /// Makes it visible and durable, with the record. When this fails, nothing has changed.
+    fn commit(self: Box<Self>, record: Vec<u8>) -> LocalBoxFuture<'static, Result<Arc<IndexView>, IndexError>>;
+    /// Undoes it.
+    fn abort(self: Box<Self>) -> LocalBoxFuture<'static, ()>;
+}
+
+/// The one used everywhere.
+pub type SharedIndexes = Rc<dyn Indexes>;

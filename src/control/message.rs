@@ -1,0 +1,148 @@
+//! What the cores ask the control core, what it tells them, and the answers.
+
+use std::sync::Arc;
+
+use futures_util::future::LocalBoxFuture;
+use shards::error::UserError;
+use shards::ids::CoreId;
+use uuid::Uuid;
+
+use super::features::Features;
+use super::state::ControlState;
+use crate::auth::ApiKey;
+use crate::tasks::filter::{Filter, Page, Scope};
+use crate::tasks::task::{BatchUid, NewTask, Task, TaskUid};
+
+/// A question about the control plane. All but [`ControlQuestion::Publish`] go to core 0.
+pub enum ControlQuestion {
+    /// Accept a task; the payload goes to the log beside it.
+    Register(Box<NewTask>, Option<Vec<u8>>),
+    /// Accept a cancelation or deletion of the tasks that match now.
+    RegisterSelection(Box<Selection>),
+    /// Change keys or switches.
+    Change(ControlChange),
+    /// A page of tasks.
+    Tasks(Box<ListQuery>),
+    /// One task.
+    Task(TaskUid, Scope),
+    /// The payload of a document addition that is not finished.
+    Payload(TaskUid, Scope),
+    /// A page of batches.
+    Batches(Box<ListQuery>),
+    /// One batch.
+    Batch(BatchUid, Scope),
+    /// What the statistics need beyond the indexes.
+    Status,
+    /// Give back space of the control store.
+    CompactQueue,
+    /// From core 0 to every other: the new state.
+    Publish(Arc<ControlState>),
+}
+
+/// The answer to a question of the same name.
+pub enum ControlAnswer {
+    /// The task as it was accepted, durable.
+    Registered(Box<Task>),
+    /// The change is durable and known on every core.
+    Changed,
+    /// The JSON of a list or of one object.
+    Json(Vec<u8>),
+    /// A payload: its bytes as NDJSON, or objects one after another.
+    Payload(Payload),
+    /// See [`ControlStatus`].
+    Status(ControlStatus),
+    /// Bytes of the control store before and after.
+    Compacted {
+        /// Before.
+        before: u64,
+        /// After.
+        after: u64,
+    },
+    /// The state was taken over.
+    Published,
+}
+
+/// What goes wrong with a question.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// The client's mistake, or a thing that is not there.
+    #[error(transparent)]
+    User(#[from] UserError),
+    /// The control core cannot be asked now: the instance is stopping, or too much waits for it.
+    #[error("the control core does not answer")]
+    Unreachable,
+    /// The disk is full.
+    #[error("no space left on device")]
+    OutOfSpace,
+    /// The disk refused otherwise. The message names the operation.
+    #[error("{0}")]
+    Storage(String),
+}
+
+/// Which finished or waiting tasks a cancelation or deletion is about.
+pub struct Selection {
+    /// Cancel, or else forget.
+    pub cancel: bool,
+    /// Which tasks.
+    pub filter: Filter,
+    /// `?` and the query string as sent.
+    pub query: String,
+    /// The tasks that the client's key covers; others are not touched.
+    pub scope: Scope,
+    /// The client's own words.
+    pub custom_metadata: Option<String>,
+}
+
+/// A list that a client asks for.
+pub struct ListQuery {
+    /// Which tasks or batches.
+    pub filter: Filter,
+    /// Which part of them.
+    pub page: Page,
+    /// What the client's key shows.
+    pub scope: Scope,
+}
+
+/// A change that is done at once, without a task.
+#[derive(Clone, Debug)]
+pub enum ControlChange {
+    /// Add a key; `api_key_already_exists` when its uid is in use.
+    CreateKey(ApiKey),
+    /// Replace the key of the same uid; `api_key_not_found` when there is none.
+    UpdateKey(ApiKey),
+    /// Take a key away; `api_key_not_found` when there is none.
+    DeleteKey(Uuid),
+    /// Set all switches.
+    SetFeatures(Features),
+}
+
+/// The payload of a task, with what is needed to read it.
+pub struct Payload {
+    /// How it is written.
+    pub format: crate::tasks::task::Format,
+    /// As it was sent.
+    pub bytes: Vec<u8>,
+}
+
+/// What the statistics need beyond the indexes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ControlStatus {
+    /// Indexes of the tasks being processed.
+    pub processing_indexes: Vec<String>,
+    /// Bytes of files of the control plane.
+    pub file_bytes: u64,
+    /// Bytes in use within them.
+    pub used_bytes: u64,
+}
+
+/// The way from core to core, so that the server can wrap these messages with others.
+pub trait ControlMesh {
+    /// How many cores there are.
+    fn core_count(&self) -> u16;
+    /// Asks a core, which may be one's own.
+    fn ask(
+        &self,
+        to: CoreId,
+        question: ControlQuestion,
+    ) -> LocalBoxFuture<'static, Result<ControlAnswer, ControlError>>;
+}

@@ -1,0 +1,29 @@
+//! The control plane: tasks, indexes' names, keys and switches of the instance.
+//!
+//! It has one writer, [`plane::ControlPlane`] on core 0. Every core has a [`handle::ControlHandle`], which asks core 0 and
+//! keeps the immutable [`state::ControlState`] that core 0 last published. A change is durable, and known to every core,
+//! before it is answered.
+//!
+//! On disk: `log/` holds accepted tasks with their payloads ([`storage::tasklog`]), `control.store` what has ended ([`storage::store`]). A
+//! batch that changed an index is ended by that index's own commit; [`open`] brings the store up to date with it after
+//! a crash, so that nothing is applied twice and nothing accepted is lost.
+
+pub mod features;
+pub mod handle;
+pub mod inbox;
+pub mod indexes;
+pub mod message;
+mod open;
+pub mod plane;
+mod query;
+mod register;
+pub mod state;
+pub mod storage;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use features::Features;
+pub use handle::{CONTROL_CORE, ControlHandle};
+pub use message::{ControlChange, ControlError, ListQuery, Selection};
+pub use plane::{ControlConfig, ControlPlane};
+pub use state::ControlState;

@@ -1,0 +1,188 @@
+//! The start: what the store, the log and the indexes say, brought together.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use shards::runtime::{Queue as RunQueue, Runtime};
+use shards::timestamp::Timestamp;
+use uuid::{Builder, Uuid};
+
+use super::inbox::{Inbox, Signal};
+use super::indexes::{IndexError, Opened, SharedIndexes};
+use super::message::{ControlError, ControlMesh};
+use super::plane::{ControlConfig, ControlPlane, log_folder, store_path};
+use super::state::{ControlState, IndexMap};
+use super::storage::record::{Changes, CommitRecord, IndexEntry};
+use super::storage::store::{ControlStore, Recovered};
+use super::storage::tasklog::TaskLog;
+use crate::auth::{ApiKey, KeySet, default_keys};
+use crate::tasks::task::{Task, TaskUid};
+
+impl ControlPlane {
+    /// Opens the control plane in its folder, or makes it. Tasks that were accepted and have not ended wait again; batches
+    /// that ended in an index's commit but not in the store are ended now. Nothing is processed before [`Self::start`].
+    ///
+    /// # Errors
+    /// The disk failed, something on it is damaged, or an index's storage is missing.
+    pub async fn open(
+        runtime: Rc<dyn Runtime>,
+        mesh: Rc<dyn ControlMesh>,
+        indexes: SharedIndexes,
+        config: ControlConfig,
+    ) -> Result<Rc<Self>, ControlError> {
+        let (store, recovered) = ControlStore::open(runtime.clone(), &store_path(&config.root)).await?;
+        runtime.spawn(RunQueue::Indexing, Box::pin(store.clone().run()));
+        let (log, waiting) = TaskLog::open(&runtime, &log_folder(&config.root), &recovered.finished).await?;
+        let mut start = Start { runtime, store, indexes, recovered, waiting, views: IndexMap::new() };
+        let ended = start.open_indexes().await?;
+        start.make_default_keys().await?;
+        start.remove_dropped().await?;
+        let plane = start.into_plane(mesh, log, config);
+        plane.log.release(ended.into_iter()).await;
+        Ok(plane)
+    }
+
+    /// Removes the storage of an index that is gone. What fails is tried again at the next start.
+    pub(crate) async fn remove_storage(&self, id: Uuid) {
+        match self.indexes.remove(id).await {
+            Ok(()) => {
+                let changes = Changes { dropping: vec![(id, false)], ..Changes::default() };
+                // Nobody waits for this; it shares the next commit.
+                drop(self.store.submit(changes));
+            }
+            Err(error) => tracing::warn!(%id, %error, "the storage of a deleted index stays until the next start"),
+        }
+    }
+}
+
+/// The parts while they are being brought together.
+struct Start {
+    runtime: Rc<dyn Runtime>,
+    store: Rc<ControlStore>,
+    indexes: SharedIndexes,
+    recovered: Recovered,
+    waiting: Vec<Task>,
+    views: IndexMap,
+}
+
+impl Start {
+    /// Opens every index, and ends the batches that the store has not heard of. Gives their tasks.
+    async fn open_indexes(&mut self) -> Result<Vec<TaskUid>, ControlError> {
+        let mut ended = Vec::new();
+        for (name, entry) in self.recovered.indexes.clone() {
+            let (view, record) = self.open_index(&name, &entry).await?;
+            self.views.insert(name.as_str().into(), view);
+            let Some(record) = record.filter(|record| !record.is_empty()) else { continue };
+            let record: CommitRecord = serde_json::from_slice(&record)
+                .map_err(|error| ControlError::Storage(format!("the commit record of index `{name}`: {error}")))?;
+            if record.batch.uid.0 >= self.recovered.next_batch {
+                ended.extend(record.tasks.iter().map(|task| task.uid));
+                self.end_batch(&name, entry, record).await?;
+            }
+        }
+        Ok(ended)
+    }
+
+    async fn open_index(&self, name: &str, entry: &IndexEntry) -> Result<Opened, ControlError> {
+        match self.indexes.open(entry.id).await {
+            Ok(opened) => Ok(opened),
+            Err(IndexError::Missing) if !entry.made => {
+                let view = self.indexes.create(entry.id, entry.created_at).await;
+                view.map(|view| (view, None)).map_err(|error| index_failed(name, error))
+            }
+            Err(error) => Err(index_failed(name, error)),
+        }
+    }
+
+    /// Ends a batch by the record that its index's commit carries.
+    async fn end_batch(&mut self, name: &str, mut entry: IndexEntry, record: CommitRecord) -> Result<(), ControlError> {
+        tracing::info!(batch = record.batch.uid.0, index = name, "a batch that had ended is recorded as such");
+        let ended: BTreeSet<TaskUid> = record.tasks.iter().map(|task| task.uid).collect();
+        self.waiting.retain(|task| !ended.contains(&task.uid));
+        self.recovered.next_batch = record.batch.uid.0 + 1;
+        self.recovered.batches.insert(&record.batch);
+        for task in &record.tasks {
+            self.recovered.finished.insert(task.uid.0);
+            self.recovered.queue.insert(task.clone());
+        }
+        entry.made = true;
+        self.recovered.indexes.insert(name.into(), entry.clone());
+        let indexes = vec![(name.to_string(), Some(entry))];
+        let finished = record.tasks.into_iter().map(Rc::new).collect();
+        let changes = Changes { finished, batches: vec![record.batch], indexes, ..Changes::default() };
+        self.store.commit(changes).await
+    }
+
+    /// A store without keys gets the usual ones.
+    async fn make_default_keys(&mut self) -> Result<(), ControlError> {
+        if !self.recovered.keys.is_empty() {
+            return Ok(());
+        }
+        let random_uid = || {
+            let (high, low) = (self.runtime.random_u64(), self.runtime.random_u64());
+            Builder::from_random_bytes((u128::from(high) << 64 | u128::from(low)).to_be_bytes()).into_uuid()
+        };
+        let now = Timestamp::from_unix(self.runtime.unix_time()).date();
+        let keys: BTreeMap<Uuid, ApiKey> =
+            default_keys(now, random_uid).into_iter().map(|key| (key.uid, key)).collect();
+        let changed = keys.iter().map(|(uid, key)| (*uid, Some(key.clone()))).collect();
+        self.recovered.keys = keys;
+        self.store.commit(Changes { keys: changed, ..Changes::default() }).await
+    }
+
+    /// Removes the storage of deleted indexes that a stop left behind.
+    async fn remove_dropped(&mut self) -> Result<(), ControlError> {
+        let mut gone = Vec::new();
+        for id in std::mem::take(&mut self.recovered.dropping) {
+            self.indexes.remove(id).await.map_err(|error| index_failed(&id.to_string(), error))?;
+            gone.push((id, false));
+        }
+        match gone.is_empty() {
+            true => Ok(()),
+            false => self.store.commit(Changes { dropping: gone, ..Changes::default() }).await,
+        }
+    }
+
+    fn into_plane(self, mesh: Rc<dyn ControlMesh>, log: TaskLog, config: ControlConfig) -> Rc<ControlPlane> {
+        let Recovered { mut queue, batches, finished, next_batch, keys, features, indexes, .. } = self.recovered;
+        let next_task = self.waiting.last().map_or(0, |task| task.uid.0 + 1).max(finished.next());
+        let last_enqueued_at = self.waiting.last().map_or(Timestamp::default(), |task| task.enqueued_at);
+        for task in self.waiting {
+            queue.insert(task);
+        }
+        let keys = KeySet::new(config.master_key.as_deref(), keys.into_values().map(Arc::new));
+        let state = ControlState {
+            version: 1,
+            indexes: Arc::new(self.views),
+            keys: Arc::new(keys),
+            features: features.or(config.features),
+        };
+        Rc::new(ControlPlane {
+            runtime: self.runtime,
+            mesh,
+            indexes: self.indexes,
+            store: self.store,
+            log,
+            config,
+            queue: RefCell::new(queue),
+            batches: RefCell::new(batches),
+            processing: RefCell::new(None),
+            ended: RefCell::new(None),
+            entries: RefCell::new(indexes),
+            next_batch: Cell::new(next_batch),
+            next_task: Cell::new(next_task),
+            last_enqueued_at: Cell::new(last_enqueued_at),
+            work: Signal::default(),
+            interrupt: Signal::default(),
+            registrations: Inbox::default(),
+            changes: Inbox::default(),
+            state: RefCell::new(Arc::new(state)),
+        })
+    }
+}
+
+fn index_failed(name: &str, error: IndexError) -> ControlError {
+    ControlError::Storage(format!("index `{name}`: {error}"))
+}

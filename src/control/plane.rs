@@ -1,0 +1,258 @@
+//! The control plane: the one writer, on core 0.
+//!
+//! Four loops share it, each the only one of its kind: accepting tasks (`register`), processing them (`tasks::worker`),
+//! committing (`store`), and changes that need no task ([`ControlPlane::run_changes`]). They never hold a borrow across an
+//! await; what must not change in between is changed by one loop only.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_channel::oneshot;
+use futures_util::future::join_all;
+use shards::engine::IndexView;
+use shards::ids::CoreId;
+use shards::runtime::{Queue as RunQueue, Runtime};
+use shards::timestamp::Timestamp;
+
+use super::features::Features;
+use super::inbox::{Inbox, Signal};
+use super::indexes::SharedIndexes;
+use super::message::{ControlAnswer, ControlChange, ControlError, ControlMesh, ControlQuestion, ControlStatus};
+use super::register::{Registration, What};
+use super::state::{ControlState, IndexMap};
+use super::storage::record::{Changes, IndexEntry};
+use super::storage::store::ControlStore;
+use super::storage::tasklog::TaskLog;
+use crate::auth::{ApiKey, KeySet, key_already_exists, key_not_found};
+use crate::tasks::batch::{Batch, Progress};
+use crate::tasks::batcher::Limits;
+use crate::tasks::batches::Batches;
+use crate::tasks::queue::Queue;
+
+/// How the control plane is set up.
+#[derive(Clone, Debug)]
+pub struct ControlConfig {
+    /// The folder of the data.
+    pub root: PathBuf,
+    /// The master key, when there is one.
+    pub master_key: Option<String>,
+    /// Switches that the command line turns on at each start.
+    pub features: Features,
+    /// How much one batch may hold.
+    pub limits: Limits,
+}
+
+/// The control plane.
+pub struct ControlPlane {
+    pub(crate) runtime: Rc<dyn Runtime>,
+    pub(crate) mesh: Rc<dyn ControlMesh>,
+    pub(crate) indexes: SharedIndexes,
+    pub(crate) store: Rc<ControlStore>,
+    pub(crate) log: TaskLog,
+    pub(crate) config: ControlConfig,
+    pub(crate) queue: RefCell<Queue>,
+    pub(crate) batches: RefCell<Batches>,
+    pub(crate) processing: RefCell<Option<Processing>>,
+    /// The batch that ended last: shown from here while its record is on its way to the store.
+    pub(crate) ended: RefCell<Option<Batch>>,
+    /// Where each index lies, as the control store has it.
+    pub(crate) entries: RefCell<BTreeMap<String, IndexEntry>>,
+    /// The number of the batch after the last that ended.
+    pub(crate) next_batch: Cell<u32>,
+    pub(super) next_task: Cell<u32>,
+    pub(super) last_enqueued_at: Cell<Timestamp>,
+    /// Something waits in the queue.
+    pub(crate) work: Signal,
+    /// The batch in progress is to stop.
+    pub(crate) interrupt: Signal,
+    pub(super) registrations: Inbox<Registration>,
+    pub(super) changes: Inbox<PendingChange>,
+    pub(super) state: RefCell<Arc<ControlState>>,
+}
+
+/// The batch in progress.
+pub struct Processing {
+    /// Its record so far.
+    pub batch: Batch,
+    /// How far it is.
+    pub progress: Progress,
+}
+
+pub(super) struct PendingChange {
+    change: ControlChange,
+    done: oneshot::Sender<Result<(), ControlError>>,
+}
+
+impl ControlPlane {
+    /// Starts the loops. Call it once, when every core can be asked.
+    pub fn start(self: &Rc<Self>) {
+        self.start_accepting();
+        self.runtime.spawn(RunQueue::Indexing, Box::pin(crate::tasks::worker::run(self.clone())));
+        self.work.raise();
+    }
+
+    /// Starts the loops that accept tasks and changes, but not the one that processes tasks.
+    pub(super) fn start_accepting(self: &Rc<Self>) {
+        let plane = self.clone();
+        self.runtime.spawn(RunQueue::Indexing, Box::pin(async move { plane.run_registrations().await }));
+        let plane = self.clone();
+        self.runtime.spawn(RunQueue::Indexing, Box::pin(async move { plane.run_changes().await }));
+    }
+
+    /// The newest state.
+    pub fn state(&self) -> Arc<ControlState> {
+        self.state.borrow().clone()
+    }
+
+    /// Answers a question to the control core.
+    ///
+    /// # Errors
+    /// Those of the question.
+    pub async fn answer(&self, question: ControlQuestion) -> Result<ControlAnswer, ControlError> {
+        let registered = |task| ControlAnswer::Registered(Box::new(task));
+        Ok(match question {
+            ControlQuestion::Register(new, payload) => registered(self.register(What::Task(new, payload)).await?),
+            ControlQuestion::RegisterSelection(selection) => {
+                registered(self.register(What::Selection(selection)).await?)
+            }
+            ControlQuestion::Change(change) => {
+                let (done, result) = oneshot::channel();
+                self.changes.push(PendingChange { change, done });
+                result.await.unwrap_or(Err(ControlError::Unreachable))?;
+                ControlAnswer::Changed
+            }
+            ControlQuestion::Tasks(query) => ControlAnswer::Json(self.tasks_json(*query).await?),
+            ControlQuestion::Task(uid, scope) => ControlAnswer::Json(self.task_json(uid, &scope)?),
+            ControlQuestion::Payload(uid, scope) => ControlAnswer::Payload(self.payload(uid, &scope).await?),
+            ControlQuestion::Batches(query) => ControlAnswer::Json(self.batches_json(*query).await?),
+            ControlQuestion::Batch(uid, scope) => ControlAnswer::Json(self.batch_json(uid, &scope)?),
+            ControlQuestion::Status => ControlAnswer::Status(self.status()),
+            ControlQuestion::CompactQueue => {
+                let (before, _) = self.store.sizes();
+                self.store.compact().await?;
+                ControlAnswer::Compacted { before, after: self.store.sizes().0 }
+            }
+            // Core 0 has its own state before anyone else.
+            ControlQuestion::Publish(_) => ControlAnswer::Published,
+        })
+    }
+
+    /// Works through the changes that need no task, one after another; never returns.
+    async fn run_changes(&self) {
+        loop {
+            for PendingChange { change, done } in self.changes.take().await {
+                let result = self.change(change).await;
+                // Whoever asked may have gone away; the change stands.
+                let _ = done.send(result);
+            }
+        }
+    }
+
+    async fn change(&self, change: ControlChange) -> Result<(), ControlError> {
+        let mut keys: Vec<Arc<ApiKey>> = self.state().keys.newest_first().into_iter().cloned().collect();
+        let mut features = self.state().features;
+        let mut changes = Changes::default();
+        match change {
+            ControlChange::SetFeatures(new) => {
+                features = new;
+                changes.features = Some(new);
+            }
+            ControlChange::CreateKey(key) => {
+                if keys.iter().any(|old| old.uid == key.uid) {
+                    return Err(key_already_exists(key.uid).into());
+                }
+                changes.keys.push((key.uid, Some(key.clone())));
+                keys.push(Arc::new(key));
+            }
+            ControlChange::UpdateKey(key) => {
+                let old = keys
+                    .iter_mut()
+                    .find(|old| old.uid == key.uid)
+                    .ok_or_else(|| key_not_found(&key.uid.to_string()))?;
+                *old = Arc::new(key.clone());
+                changes.keys.push((key.uid, Some(key)));
+            }
+            ControlChange::DeleteKey(uid) => {
+                let before = keys.len();
+                keys.retain(|key| key.uid != uid);
+                if keys.len() == before {
+                    return Err(key_not_found(&uid.to_string()).into());
+                }
+                changes.keys.push((uid, None));
+            }
+        }
+        let key_set = if changes.keys.is_empty() { None } else { Some(self.key_set(keys)) };
+        self.store.commit(changes).await?;
+        self.publish(|state| {
+            state.features = features;
+            if let Some(keys) = key_set {
+                state.keys = Arc::new(keys);
+            }
+        })
+        .await;
+        Ok(())
+    }
+
+    pub(super) fn key_set(&self, keys: Vec<Arc<ApiKey>>) -> KeySet {
+        KeySet::new(self.config.master_key.as_deref(), keys)
+    }
+
+    /// Changes the state and hands it to every core. When it returns, all have it.
+    pub(crate) async fn publish(&self, change: impl FnOnce(&mut ControlState)) {
+        let mut state = ControlState::clone(&self.state.borrow());
+        change(&mut state);
+        state.version += 1;
+        let state = Arc::new(state);
+        self.state.replace(state.clone());
+        let told = (0..self.mesh.core_count())
+            .map(|core| self.mesh.ask(CoreId(core), ControlQuestion::Publish(state.clone())));
+        for (core, answer) in join_all(told).await.into_iter().enumerate() {
+            if let Err(error) = answer {
+                tracing::error!(core, %error, "a core did not take over the new state");
+            }
+        }
+    }
+
+    /// Publishes indexes that changed (`Some`) or are gone (`None`).
+    pub(crate) async fn publish_indexes(&self, changed: Vec<(String, Option<Arc<IndexView>>)>) {
+        if changed.is_empty() {
+            return;
+        }
+        self.publish(|state| {
+            let mut indexes = IndexMap::clone(&state.indexes);
+            for (name, view) in changed {
+                match view {
+                    Some(view) => indexes.insert(name.into(), view),
+                    None => indexes.remove(name.as_str()),
+                };
+            }
+            state.indexes = Arc::new(indexes);
+        })
+        .await;
+    }
+
+    /// Now.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_unix(self.runtime.unix_time())
+    }
+
+    fn status(&self) -> ControlStatus {
+        let (file_bytes, used_bytes) = self.store.sizes();
+        let processing = self.processing.borrow();
+        let indexes = processing.iter().flat_map(|processing| processing.batch.stats.indexes.keys().cloned());
+        ControlStatus { processing_indexes: indexes.collect(), file_bytes, used_bytes }
+    }
+}
+
+/// Where the control store lies under the folder of the data.
+pub(super) fn store_path(root: &Path) -> PathBuf {
+    root.join("control.store")
+}
+
+/// Where the log lies under the folder of the data.
+pub(super) fn log_folder(root: &Path) -> PathBuf {
+    root.join("log")
+}

@@ -1,0 +1,121 @@
+//! Lists of tasks and batches, and single ones, as JSON.
+
+use serde_json::{Value, json};
+use shards::error::UserError;
+use shards::runtime::Checkpoint;
+
+use super::message::{ControlError, ListQuery, Payload};
+use super::plane::ControlPlane;
+use crate::tasks::filter::{Page, Scope};
+use crate::tasks::task::{BatchUid, Content, Status, Task, TaskUid};
+use crate::tasks::view;
+
+impl ControlPlane {
+    /// A task, finished or not.
+    pub(crate) fn task(&self, uid: TaskUid) -> Result<Option<Task>, ControlError> {
+        if let Some(task) = self.queue.borrow().held(uid) {
+            return Ok(Some(Task::clone(task)));
+        }
+        if !self.queue.borrow().contains(uid) {
+            return Ok(None);
+        }
+        self.store.task(uid)
+    }
+
+    pub(super) fn task_json(&self, uid: TaskUid, scope: &Scope) -> Result<Vec<u8>, ControlError> {
+        let task = self.task(uid)?.filter(|task| scope.shows(task)).ok_or_else(|| task_not_found(uid))?;
+        encode(&view::object(&task))
+    }
+
+    /// A page of tasks. The page is cut first and the hidden ones are taken out afterwards, as the reference does: such
+    /// a page is short, and when the task that begins the next page is hidden, no next page is named.
+    pub(super) async fn tasks_json(&self, query: ListQuery) -> Result<Vec<u8>, ControlError> {
+        let matching = self.queue.borrow().matching(&query.filter);
+        let only_single = query.filter.indexes.is_some();
+        let mut checkpoint = Checkpoint::default();
+        let mut shown = Vec::new();
+        for uid in query.page.cut(&matching) {
+            checkpoint.tick(&*self.runtime).await;
+            // It may have been forgotten since the page was cut.
+            let Some(task) = self.task(TaskUid(uid))? else { continue };
+            if query.scope.shows(&task) && !(only_single && task.content.index().is_none()) {
+                shown.push((uid, view::object(&task)));
+            }
+        }
+        frame(shown, matching.len(), query.page)
+    }
+
+    pub(super) async fn payload(&self, uid: TaskUid, scope: &Scope) -> Result<Payload, ControlError> {
+        let task = self.task(uid)?.filter(|task| scope.shows(task)).ok_or_else(|| task_not_found(uid))?;
+        let gone = || UserError::new("task_file_not_found", format!("The documents of task {} are not kept.", uid.0));
+        match task.content {
+            Content::DocumentAddition { format, .. }
+                if matches!(task.status, Status::Enqueued | Status::Processing) =>
+            {
+                let bytes = self.log.payload(uid).await?;
+                Ok(Payload { format, bytes: std::sync::Arc::unwrap_or_clone(bytes) })
+            }
+            _ => Err(gone().into()),
+        }
+    }
+
+    pub(super) fn batch_json(&self, uid: BatchUid, scope: &Scope) -> Result<Vec<u8>, ControlError> {
+        let batch = if self.batches.borrow().shows(scope, uid) { self.batch_object(uid)? } else { None };
+        let not_found = || UserError::new("batch_not_found", format!("Batch `{}` not found.", uid.0));
+        encode(&batch.ok_or_else(not_found)?)
+    }
+
+    /// A page of batches, cut as [`Self::tasks_json`] does.
+    pub(super) async fn batches_json(&self, query: ListQuery) -> Result<Vec<u8>, ControlError> {
+        let processing = self.processing.borrow().as_ref().map(|processing| processing.batch.uid);
+        let matching = self.batches.borrow().matching(&query.filter, &self.queue.borrow(), processing);
+        let by_index = query.filter.indexes.is_some() || query.scope != Scope::All;
+        let mut checkpoint = Checkpoint::default();
+        let mut shown = Vec::new();
+        for uid in query.page.cut(&matching) {
+            checkpoint.tick(&*self.runtime).await;
+            // The reference takes the number of the batch for that of a task here. Clients see the gap, so it is kept.
+            let hidden = by_index && self.queue.borrow().has_no_single_index(TaskUid(uid));
+            if hidden || !self.batches.borrow().shows(&query.scope, BatchUid(uid)) {
+                continue;
+            }
+            if let Some(object) = self.batch_object(BatchUid(uid))? {
+                shown.push((uid, object));
+            }
+        }
+        frame(shown, matching.len(), query.page)
+    }
+
+    fn batch_object(&self, uid: BatchUid) -> Result<Option<Value>, ControlError> {
+        if let Some(processing) = &*self.processing.borrow()
+            && processing.batch.uid == uid
+        {
+            return Ok(Some(processing.batch.object(Some(&processing.progress))));
+        }
+        if !self.batches.borrow().contains(uid) {
+            return Ok(None);
+        }
+        if let Some(batch) = &*self.ended.borrow()
+            && batch.uid == uid
+        {
+            return Ok(Some(batch.object(None)));
+        }
+        Ok(self.store.batch(uid)?.map(|batch| batch.object(None)))
+    }
+}
+
+/// The frame around a page; the item too many tells where the next page begins.
+fn frame(mut shown: Vec<(u32, Value)>, total: u64, page: Page) -> Result<Vec<u8>, ControlError> {
+    let next = if shown.len() > page.limit as usize { shown.pop().map(|(uid, _)| uid) } else { None };
+    let from = shown.first().map(|(uid, _)| *uid);
+    let results: Vec<Value> = shown.into_iter().map(|(_, object)| object).collect();
+    encode(&json!({ "results": results, "total": total, "limit": page.limit, "from": from, "next": next }))
+}
+
+fn encode(value: &Value) -> Result<Vec<u8>, ControlError> {
+    serde_json::to_vec(value).map_err(|error| ControlError::Storage(format!("encoding an answer: {error}")))
+}
+
+fn task_not_found(uid: TaskUid) -> UserError {
+    UserError::new("task_not_found", format!("Task `{}` not found.", uid.0))
+}

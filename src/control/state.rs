@@ -1,0 +1,33 @@
+//! What every core knows of the instance.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use shards::engine::IndexView;
+
+use super::features::Features;
+use crate::auth::KeySet;
+
+/// The indexes by name, in the order of their bytes.
+pub type IndexMap = BTreeMap<Arc<str>, Arc<IndexView>>;
+
+/// The state of the control plane. Immutable: core 0 makes a new one for each change and hands it to every core before
+/// the change is answered, so whoever has seen an answer sees at least that state on every core.
+#[derive(Clone, Default)]
+pub struct ControlState {
+    /// Grows with each change, from 1; a core never goes back to an earlier one.
+    pub version: u64,
+    /// The indexes, each as of its newest committed epoch.
+    pub indexes: Arc<IndexMap>,
+    /// The keys with the master key.
+    pub keys: Arc<KeySet>,
+    /// The switches.
+    pub features: Features,
+}
+
+impl ControlState {
+    /// The index of this name.
+    pub fn index(&self, uid: &str) -> Option<&Arc<IndexView>> {
+        self.indexes.get(uid)
+    }
+}

@@ -1,0 +1,5 @@
+//! The control plane on disk: what was accepted ([`tasklog`]) and what has ended ([`store`]), in the form of [`record`].
+
+pub mod record;
+pub mod store;
+pub mod tasklog;

@@ -1,0 +1,150 @@
+//! What the control store holds, tree by tree, and the changes made to it. Numbers of trees are part of the file format:
+//! never reuse one. Uids in keys are big-endian, so that byte order is numeric order; values are JSON unless said.
+
+use std::rc::Rc;
+
+use roaring::RoaringBitmap;
+use serde::{Deserialize, Serialize};
+use shards::timestamp::Timestamp;
+use storage_engine::TreeId;
+use uuid::Uuid;
+
+use crate::auth::ApiKey;
+use crate::control::features::Features;
+use crate::tasks::batch::Batch;
+use crate::tasks::task::Task;
+
+/// Small records by name, see the constants below.
+pub const META: TreeId = TreeId(0);
+/// Task uid (u32) -> finished task.
+pub const TASKS: TreeId = TreeId(1);
+/// Batch uid (u32) -> finished batch.
+pub const BATCHES: TreeId = TreeId(2);
+/// Key uid (16 bytes) -> key.
+pub const KEYS: TreeId = TreeId(3);
+/// Name of an index -> [`IndexEntry`].
+pub const INDEXES: TreeId = TreeId(4);
+/// Index id (16 bytes) -> nothing: storage of deleted indexes that is still to be removed.
+pub const DROPPING: TreeId = TreeId(5);
+
+/// In [`META`]: the version of this format.
+pub const FORMAT: &[u8] = b"format";
+/// In [`META`]: [`FinishedSet`], in its own bytes.
+pub const FINISHED: &[u8] = b"finished";
+/// In [`META`]: the uid of the next batch (u32, big-endian).
+pub const NEXT_BATCH: &[u8] = b"next_batch";
+/// In [`META`]: the switches.
+pub const FEATURES: &[u8] = b"features";
+
+/// The version of this format.
+pub const FORMAT_VERSION: &[u8] = b"1";
+
+/// Where an index lies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IndexEntry {
+    /// The name of its storage; it stays when the index is renamed.
+    pub id: Uuid,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// Whether its storage has been made. The entry comes first, so that no storage is ever without an entry; after a
+    /// crash in between the storage is made at the start.
+    pub made: bool,
+}
+
+/// What was decided together and becomes durable together.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Tasks that have ended.
+    pub finished: Vec<Rc<Task>>,
+    /// Ended tasks whose record changes.
+    pub rewritten: Vec<Task>,
+    /// Ended tasks that are forgotten.
+    pub forgotten_tasks: RoaringBitmap,
+    /// Batches that have ended.
+    pub batches: Vec<Batch>,
+    /// Batches that are forgotten.
+    pub forgotten_batches: RoaringBitmap,
+    /// Keys made or changed, or (`None`) taken away.
+    pub keys: Vec<(Uuid, Option<ApiKey>)>,
+    /// All switches.
+    pub features: Option<Features>,
+    /// Indexes made, renamed or (`None`) taken away.
+    pub indexes: Vec<(String, Option<IndexEntry>)>,
+    /// Storage that is to be removed (true) or is gone (false).
+    pub dropping: Vec<(Uuid, bool)>,
+}
+
+/// What an index's commit carries: the batch that made it and the fate of its tasks. Where the control store has not
+/// heard of the batch, this ends it, so that it is not applied a second time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CommitRecord {
+    /// The batch.
+    pub batch: Batch,
+    /// Its tasks, ended.
+    pub tasks: Vec<Task>,
+}
+
+/// The tasks that have ended, forgotten ones included: all below a number, and some above it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FinishedSet {
+    below: u32,
+    above: RoaringBitmap,
+}
+
+impl FinishedSet {
+    /// Whether this task has ended.
+    pub fn contains(&self, uid: u32) -> bool {
+        uid < self.below || self.above.contains(uid)
+    }
+
+    /// Takes note that a task has ended.
+    pub fn insert(&mut self, uid: u32) {
+        if uid < self.below {
+            return;
+        }
+        self.above.insert(uid);
+        while self.above.min() == Some(self.below) {
+            self.above.remove_smallest(1);
+            self.below += 1;
+        }
+    }
+
+    /// The smallest number above all that ended.
+    pub fn next(&self) -> u32 {
+        self.above.max().map_or(self.below, |last| last + 1)
+    }
+
+    /// The form on disk: `below` (u32, big-endian), then the set in its portable form.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.below.to_be_bytes().to_vec();
+        bytes.extend(crate::tasks::bitmap::to_bytes(&self.above));
+        bytes
+    }
+
+    /// Reads what [`Self::to_bytes`] wrote; `None` for anything else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (below, above) = bytes.split_first_chunk::<4>()?;
+        let above = RoaringBitmap::deserialize_from(above).ok()?;
+        Some(Self { below: u32::from_be_bytes(*below), above })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_finished_set_closes_its_gaps() {
+        let mut set = FinishedSet::default();
+        for uid in [0, 1, 3, 4, 70_000] {
+            set.insert(uid);
+        }
+        assert_eq!((set.below, set.above.len(), set.next()), (2, 3, 70_001));
+        assert!(set.contains(1) && !set.contains(2) && set.contains(4));
+        set.insert(2);
+        assert_eq!((set.below, set.above.len()), (5, 1));
+        assert_eq!(FinishedSet::from_bytes(&set.to_bytes()), Some(set));
+        assert_eq!(FinishedSet::from_bytes(b"abc"), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! Accepted tasks and their payloads, in the log: what is there stays promised until the control store says it has ended.
+//!
+//! A frame is the length of the task's record (u32, little-endian), the record as JSON, and the payload.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use shards::runtime::Runtime;
+use storage_engine::DiskError;
+use storage_engine::log::{Log, LogError, LogOptions, Position};
+
+use super::record::FinishedSet;
+use crate::control::message::ControlError;
+use crate::tasks::task::{Task, TaskUid};
+
+/// Bytes of one file of the log.
+const SEGMENT_BYTES: u64 = 64 << 20;
+/// Payloads up to this size are kept in memory until their task ends, so that they need not be read back.
+const KEPT_PAYLOAD_BYTES_MAX: usize = 1 << 20;
+/// Bytes of payloads kept in memory together.
+const KEPT_BYTES_MAX: usize = 32 << 20;
+/// Bytes before a frame's record.
+const LENGTH_BYTES: usize = 4;
+
+/// The log of accepted tasks. Only the control core has one.
+pub struct TaskLog {
+    log: Log,
+    open: RefCell<Open>,
+}
+
+/// The tasks that have not ended.
+#[derive(Default)]
+struct Open {
+    positions: BTreeMap<u32, Position>,
+    kept: BTreeMap<u32, Arc<Vec<u8>>>,
+    kept_bytes: usize,
+}
+
+impl TaskLog {
+    /// Opens the log in this folder, or makes it. Also gives the tasks that were accepted and have not ended, in order.
+    ///
+    /// # Errors
+    /// The disk failed, or a frame that was complete cannot be understood.
+    pub async fn open(
+        runtime: &Rc<dyn Runtime>,
+        folder: &Path,
+        finished: &FinishedSet,
+    ) -> Result<(Self, Vec<Task>), ControlError> {
+        let options = LogOptions { segment_bytes: SEGMENT_BYTES };
+        let (log, frames) = Log::open(runtime.disk(), folder, options)
+            .await
+            .map_err(|error| ControlError::Storage(format!("opening the task log: {error}")))?;
+        let (mut tasks, mut open) = (Vec::new(), Open::default());
+        for frame in frames {
+            let task = decode(&frame.content)?;
+            if !finished.contains(task.uid.0) {
+                open.positions.insert(task.uid.0, frame.position);
+                tasks.push(task);
+            }
+        }
+        Ok((Self { log, open: RefCell::new(open) }, tasks))
+    }
+
+    /// Makes tasks durable, all with one synchronisation.
+    ///
+    /// # Errors
+    /// The disk is full or failed; then none of the tasks is promised.
+    pub async fn append(&self, tasks: &[Task], payloads: Vec<Option<Vec<u8>>>) -> Result<(), ControlError> {
+        let mut kept = Vec::new();
+        let mut frames = Vec::new();
+        for (task, payload) in tasks.iter().zip(payloads) {
+            let record =
+                serde_json::to_vec(task).map_err(|error| ControlError::Storage(format!("encoding a task: {error}")))?;
+            let head = u32::try_from(record.len())
+                .map_err(|_| ControlError::Storage("a task's record is larger than 4 GiB".into()))?;
+            let mut parts = vec![head.to_le_bytes().to_vec(), record];
+            if let Some(payload) = payload {
+                if payload.len() <= KEPT_PAYLOAD_BYTES_MAX {
+                    kept.push((task.uid, Arc::new(payload.clone())));
+                }
+                parts.push(payload);
+            }
+            frames.push(self.log.append(parts));
+        }
+        let positions = join_all(frames).await;
+        let mut open = self.open.borrow_mut();
+        for (task, position) in tasks.iter().zip(positions) {
+            let position = position.map_err(append_failed)?;
+            open.positions.insert(task.uid.0, position);
+        }
+        for (uid, payload) in kept {
+            open.keep(uid, payload);
+        }
+        Ok(())
+    }
+
+    /// The payload of a task that has not ended; empty for a task that came without one.
+    ///
+    /// # Errors
+    /// The disk failed, or the task has ended.
+    pub async fn payload(&self, uid: TaskUid) -> Result<Arc<Vec<u8>>, ControlError> {
+        let kept = self.open.borrow().kept.get(&uid.0).cloned();
+        if let Some(payload) = kept {
+            return Ok(payload);
+        }
+        let position = self.open.borrow().positions.get(&uid.0).copied();
+        let position = position.ok_or_else(|| ControlError::Storage(format!("task {} is not in the log", uid.0)))?;
+        let mut bytes = self
+            .log
+            .read(position)
+            .await
+            .map_err(|error| ControlError::Storage(format!("reading the payload of task {}: {error}", uid.0)))?;
+        let (_, payload_start) = split(&bytes)?;
+        bytes.drain(..payload_start);
+        Ok(Arc::new(bytes))
+    }
+
+    /// Lets go of tasks that have ended, durably, and of the files that hold no others.
+    pub async fn release(&self, tasks: impl Iterator<Item = TaskUid>) {
+        let oldest = {
+            let mut open = self.open.borrow_mut();
+            let mut last = None;
+            for uid in tasks {
+                open.forget(uid);
+                last = open.positions.remove(&uid.0).max(last);
+            }
+            // Positions grow with uids. Where nothing is open, all before the newest that ended may go.
+            open.positions.first_key_value().map(|(_, position)| *position).or(last)
+        };
+        if let Some(position) = oldest {
+            // The files that stay cost space, not correctness, and are tried again after the next batch.
+            if let Err(error) = self.log.remove_before(position.offset).await {
+                tracing::warn!(%error, "files of the task log could not be removed");
+            }
+        }
+    }
+}
+
+impl Open {
+    fn keep(&mut self, uid: TaskUid, payload: Arc<Vec<u8>>) {
+        if self.kept_bytes + payload.len() <= KEPT_BYTES_MAX {
+            self.kept_bytes += payload.len();
+            self.kept.insert(uid.0, payload);
+        }
+    }
+
+    fn forget(&mut self, uid: TaskUid) {
+        if let Some(payload) = self.kept.remove(&uid.0) {
+            self.kept_bytes -= payload.len();
+        }
+    }
+}
+
+/// Where a frame's record ends, after it was read.
+fn split(frame: &[u8]) -> Result<(&[u8], usize), ControlError> {
+    let damaged = || ControlError::Storage("a frame of the task log is damaged".into());
+    let (length, rest) = frame.split_first_chunk::<LENGTH_BYTES>().ok_or_else(damaged)?;
+    let length = u32::from_le_bytes(*length) as usize;
+    let record = rest.get(..length).ok_or_else(damaged)?;
+    Ok((record, LENGTH_BYTES + length))
+}
+
+fn decode(frame: &[u8]) -> Result<Task, ControlError> {
+    let (record, _) = split(frame)?;
+    serde_json::from_slice(record)
+        .map_err(|error| ControlError::Storage(format!("a task of the log cannot be read: {error}")))
+}
+
+fn append_failed(error: LogError) -> ControlError {
+    match error {
+        LogError::Disk(DiskError::NoSpace { .. }) => ControlError::OutOfSpace,
+        error => ControlError::Storage(format!("writing the task log: {error}")),
+    }
+}

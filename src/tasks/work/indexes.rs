@@ -1,0 +1,200 @@
+//! Indexes made, changed, renamed, rewritten and taken away.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use shards::engine::IndexView;
+use shards::error::UserError;
+
+use super::{create_index, fail_batch, history, index_not_found, mark_made, may_create_index, operations};
+use crate::control::indexes::IndexError;
+use crate::control::storage::record::Changes;
+use crate::tasks::task::{Content, Outcome, Swap};
+use crate::tasks::worker::{Broken, End, Run};
+
+/// New names of indexes by their old ones.
+type Renames = BTreeMap<String, String>;
+
+pub(super) async fn create(run: &mut Run<'_>) -> Result<End, Broken> {
+    let Some(Content::IndexCreation { index, primary_key }) = run.tasks.first().map(|task| task.content.clone()) else {
+        return fail_batch(run, misplaced()).await;
+    };
+    // An index that is not marked as made was begun by a batch that a crash cut short: by this one.
+    let begun = run.plane.entries.borrow().get(&index).map(|entry| entry.made);
+    let view = match (run.plane.state().index(&index), begun) {
+        (Some(view), Some(false)) => view.clone(),
+        (Some(_), _) => return fail_batch(run, already_exists(&index)).await,
+        (None, _) => match create_index(run, &index).await? {
+            Ok(view) => view,
+            Err(error) => return fail_batch(run, error).await,
+        },
+    };
+    let view = match primary_key {
+        Some(key) => match set_primary_key(run, view, key).await? {
+            Some(Ok(view)) => view,
+            Some(Err(error)) => return fail_batch(run, error).await,
+            None => return Ok(End::Interrupted),
+        },
+        None => view,
+    };
+    let changes = mark_made(run, &index);
+    run.finish(changes, vec![(index, Some(view))]).await?;
+    Ok(End::Finished)
+}
+
+/// Primary key, name, or both; nothing is changed when one of them cannot be.
+pub(super) async fn update(run: &mut Run<'_>) -> Result<End, Broken> {
+    let content = run.tasks.first().map(|task| task.content.clone());
+    let Some(Content::IndexUpdate { index, primary_key, new_index, .. }) = content else {
+        return fail_batch(run, misplaced()).await;
+    };
+    let state = run.plane.state();
+    let Some(view) = state.index(&index).cloned() else { return fail_batch(run, index_not_found(&index)).await };
+    let new_index = new_index.filter(|new| *new != index);
+    if let Some(new) = new_index.as_deref().filter(|new| state.index(new).is_some()) {
+        return fail_batch(run, already_exists(new)).await;
+    }
+    let new_key = primary_key.filter(|key| view.primary_key.as_ref() != Some(key));
+    if new_key.is_some() && view.documents > 0 {
+        let old = view.primary_key.as_deref().unwrap_or_default();
+        let message = format!("Index `{index}` already has a primary key: `{old}`.");
+        let error = UserError::new("index_primary_key_already_exists", message);
+        return fail_batch(run, error.into()).await;
+    }
+    let view = match new_key {
+        Some(key) => match set_primary_key(run, view, key).await? {
+            Some(Ok(view)) => view,
+            Some(Err(error)) => return fail_batch(run, error).await,
+            None => return Ok(End::Interrupted),
+        },
+        None => view,
+    };
+    match new_index {
+        Some(new) => {
+            let renames = Renames::from([(index.clone(), new.clone())]);
+            rename(run, &renames, vec![(index, None), (new, Some(view))]).await
+        }
+        None => {
+            run.finish(Changes::default(), vec![(index, Some(view))]).await?;
+            Ok(End::Finished)
+        }
+    }
+}
+
+/// All pairs exchange their names, or none does.
+pub(super) async fn swap(run: &mut Run<'_>) -> Result<End, Broken> {
+    let Some(Content::IndexSwap { swaps }) = run.tasks.first().map(|task| task.content.clone()) else {
+        return fail_batch(run, misplaced()).await;
+    };
+    let state = run.plane.state();
+    let (mut renames, mut views) = (Renames::new(), Vec::new());
+    for Swap { indexes: [first, second], rename } in swaps {
+        let Some(of_first) = state.index(&first).cloned() else {
+            return fail_batch(run, index_not_found(&first)).await;
+        };
+        let of_second = state.index(&second).cloned();
+        match (&of_second, rename) {
+            (Some(_), true) => return fail_batch(run, already_exists(&second)).await,
+            (None, false) => return fail_batch(run, index_not_found(&second)).await,
+            _ => {}
+        }
+        if !rename {
+            renames.insert(second.clone(), first.clone());
+        }
+        renames.insert(first.clone(), second.clone());
+        views.push((first, of_second));
+        views.push((second, Some(of_first)));
+    }
+    rename(run, &renames, views).await
+}
+
+/// Gives indexes their new names, and their history with them. `views` is what stands under each name afterwards.
+async fn rename(
+    run: &mut Run<'_>,
+    renames: &Renames,
+    views: Vec<(String, Option<Arc<IndexView>>)>,
+) -> Result<End, Broken> {
+    let mut changes = Changes::default();
+    {
+        let mut entries = run.plane.entries.borrow_mut();
+        let moved: Vec<_> = renames.iter().filter_map(|(old, new)| Some((new, entries.remove(old)?))).collect();
+        for old in renames.keys() {
+            changes.indexes.push((old.clone(), None));
+        }
+        for (new, entry) in moved {
+            changes.indexes.push((new.clone(), Some(entry.clone())));
+            entries.insert(new.clone(), entry);
+        }
+    }
+    let moved = history::rename(run, renames, &mut changes).await?;
+    run.finish_then(changes, views, |plane| history::show(plane, &moved)).await?;
+    Ok(End::Finished)
+}
+
+/// The index goes; tasks collected before succeed without effect, and no document of theirs is counted.
+pub(super) async fn delete(run: &mut Run<'_>, name: &str) -> Result<End, Broken> {
+    let view = run.plane.state().index(name).cloned();
+    if view.is_none() && !run.tasks.iter().any(may_create_index) {
+        return fail_batch(run, index_not_found(name)).await;
+    }
+    let documents = view.as_ref().map_or(0, |view| view.documents);
+    for task in &mut run.tasks {
+        task.outcome = match task.content {
+            Content::IndexDeletion { .. } => Outcome::Documents(documents),
+            Content::DocumentAddition { .. } => Outcome::Documents(0),
+            _ => Outcome::Nothing,
+        };
+    }
+    let Some(view) = view else {
+        run.finish(Changes::default(), Vec::new()).await?;
+        return Ok(End::Finished);
+    };
+    let changes = Changes { indexes: vec![(name.into(), None)], dropping: vec![(view.id, true)], ..Changes::default() };
+    run.finish(changes, vec![(name.into(), None)]).await?;
+    run.plane.entries.borrow_mut().remove(name);
+    run.plane.remove_storage(view.id).await;
+    Ok(End::Finished)
+}
+
+pub(super) async fn compact(run: &mut Run<'_>) -> Result<End, Broken> {
+    let Some(Content::IndexCompaction { index }) = run.tasks.first().map(|task| task.content.clone()) else {
+        return fail_batch(run, misplaced()).await;
+    };
+    let Some(view) = run.plane.state().index(&index).cloned() else {
+        return fail_batch(run, index_not_found(&index)).await;
+    };
+    match run.plane.indexes.compact(view).await {
+        Ok((before, after)) => {
+            for task in &mut run.tasks {
+                task.outcome = Outcome::Sizes { before, after };
+            }
+            run.finish(Changes::default(), Vec::new()).await?;
+            Ok(End::Finished)
+        }
+        Err(error) => fail_batch(run, error).await,
+    }
+}
+
+/// Sets an index's primary key, durably; doing it again after a crash changes nothing. `None` when it was interrupted.
+async fn set_primary_key(
+    run: &mut Run<'_>,
+    view: Arc<IndexView>,
+    key: String,
+) -> Result<Option<Result<Arc<IndexView>, IndexError>>, Broken> {
+    let mut batch = operations(run);
+    batch.primary_key = Some(Some(key));
+    match run.prepare(view, batch).await {
+        Some(Ok(prepared)) => run.commit_step(prepared).await.map(Some),
+        Some(Err(error)) => Ok(Some(Err(error))),
+        None => Ok(None),
+    }
+}
+
+fn already_exists(name: &str) -> IndexError {
+    UserError::new("index_already_exists", format!("Index `{name}` already exists.")).into()
+}
+
+/// A batch that was sorted wrongly would be a defect of ours; its tasks fail instead of the server.
+fn misplaced() -> IndexError {
+    IndexError::Failed("a task came to a step for another kind".into())
+}

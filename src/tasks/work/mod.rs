@@ -1,0 +1,125 @@
+//! What the batches do, by sort.
+
+mod documents;
+mod history;
+mod indexes;
+mod settings;
+mod tasks;
+
+use std::sync::Arc;
+
+use shards::engine::{Batch as Operations, IndexView};
+use shards::error::UserError;
+use uuid::Builder;
+
+use super::batcher::Work;
+use super::task::{Content, Kind, Task};
+use super::worker::{Broken, End, Run};
+use crate::control::indexes::IndexError;
+use crate::control::storage::record::{Changes, IndexEntry};
+
+/// Does a batch of tasks that were not collected by index.
+pub(super) async fn run_kind(run: &mut Run<'_>, kind: Kind) -> Result<End, Broken> {
+    match kind {
+        Kind::TaskCancelation => tasks::cancel(run).await,
+        Kind::TaskDeletion => tasks::forget(run).await,
+        Kind::IndexCreation => indexes::create(run).await,
+        Kind::IndexUpdate => indexes::update(run).await,
+        Kind::IndexSwap => indexes::swap(run).await,
+        Kind::IndexCompaction => indexes::compact(run).await,
+        Kind::DumpCreation => refuse(run, "dump_process_failed", "Dumps").await,
+        Kind::SnapshotCreation => refuse(run, "internal", "Snapshots").await,
+        Kind::DocumentEdition => refuse(run, "edit_documents_by_function_error", "Editing by function").await,
+        _ => refuse(run, "internal", "Such tasks").await,
+    }
+}
+
+/// Does a batch of tasks of one index.
+pub(super) async fn run_index(run: &mut Run<'_>, name: &str, work: Work) -> Result<End, Broken> {
+    match work {
+        Work::Additions | Work::Deletions => documents::apply(run, name, work).await,
+        Work::Clear => documents::clear(run, name).await,
+        Work::Settings => settings::apply(run, name, false).await,
+        Work::ClearAndSettings => settings::apply(run, name, true).await,
+        Work::IndexDeletion => indexes::delete(run, name).await,
+        // Collected batches of one task are sorted by kind before.
+        Work::Single => refuse(run, "internal", "Such batches").await,
+    }
+}
+
+/// Fails the batch: this version does not do it.
+async fn refuse(run: &mut Run<'_>, code: &'static str, what: &str) -> Result<End, Broken> {
+    let error = UserError::new(code, format!("{what} are not available in this version of the server."));
+    run.fail_all(&error.into());
+    run.finish(Changes::default(), Vec::new()).await?;
+    Ok(End::Finished)
+}
+
+/// Fails all tasks of the batch with one error, and ends it.
+async fn fail_batch(run: &mut Run<'_>, error: IndexError) -> Result<End, Broken> {
+    run.fail_all(&error);
+    run.finish(Changes::default(), Vec::new()).await?;
+    Ok(End::Finished)
+}
+
+fn index_not_found(name: &str) -> IndexError {
+    UserError::new("index_not_found", format!("Index `{name}` not found.")).into()
+}
+
+fn may_create_index(task: &Task) -> bool {
+    match task.content {
+        Content::DocumentAddition { may_create_index, .. } => may_create_index,
+        Content::Settings { may_create_index, is_reset, .. } => may_create_index && !is_reset,
+        _ => false,
+    }
+}
+
+/// The index of this name; made now when there is none and a task of the batch may make it.
+async fn open_or_create(run: &Run<'_>, name: &str) -> Result<Result<Arc<IndexView>, IndexError>, Broken> {
+    if let Some(view) = run.plane.state().index(name) {
+        return Ok(Ok(view.clone()));
+    }
+    if !run.tasks.iter().any(may_create_index) {
+        return Ok(Err(index_not_found(name)));
+    }
+    create_index(run, name).await
+}
+
+/// Makes an index and publishes it. Its entry is durable before its storage is made, so that a crash leaves no storage
+/// without an entry; the entry says that the storage is made once a batch of the index has ended.
+async fn create_index(run: &Run<'_>, name: &str) -> Result<Result<Arc<IndexView>, IndexError>, Broken> {
+    let plane = run.plane;
+    let (high, low) = (plane.runtime.random_u64(), plane.runtime.random_u64());
+    let id = Builder::from_random_bytes((u128::from(high) << 64 | u128::from(low)).to_be_bytes()).into_uuid();
+    let entry = IndexEntry { id, created_at: plane.now(), made: false };
+    let changes = Changes { indexes: vec![(name.into(), Some(entry.clone()))], ..Changes::default() };
+    plane.store.commit(changes).await.map_err(Broken)?;
+    let view = match plane.indexes.create(id, entry.created_at).await {
+        Ok(view) => view,
+        Err(error) => {
+            let changes = Changes { indexes: vec![(name.into(), None)], ..Changes::default() };
+            plane.store.commit(changes).await.map_err(Broken)?;
+            return Ok(Err(error));
+        }
+    };
+    plane.entries.borrow_mut().insert(name.into(), entry);
+    plane.publish_indexes(vec![(name.into(), Some(view.clone()))]).await;
+    Ok(Ok(view))
+}
+
+/// The change that says that an index's storage is made, where that is not said yet.
+fn mark_made(run: &Run<'_>, name: &str) -> Changes {
+    let mut changes = Changes::default();
+    if let Some(entry) = run.plane.entries.borrow_mut().get_mut(name)
+        && !entry.made
+    {
+        entry.made = true;
+        changes.indexes.push((name.into(), Some(entry.clone())));
+    }
+    changes
+}
+
+/// A batch for the engine that does nothing yet.
+fn operations(run: &Run<'_>) -> Operations {
+    Operations { now: run.started_at, ..Operations::default() }
+}

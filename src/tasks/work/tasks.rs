@@ -1,0 +1,80 @@
+//! Tasks about tasks: taking back what waits, forgetting what has ended.
+
+use std::rc::Rc;
+
+use roaring::RoaringBitmap;
+use shards::runtime::Checkpoint;
+
+use crate::control::plane::ControlPlane;
+use crate::control::storage::record::Changes;
+use crate::tasks::task::{BatchUid, Content, Outcome, Status, TaskUid};
+use crate::tasks::worker::{Broken, End, Run};
+
+/// Takes back every waiting task of the set. They end in the batch of the cancelation.
+pub(super) async fn cancel(run: &mut Run<'_>) -> Result<End, Broken> {
+    let mut canceled = Vec::new();
+    let mut checkpoint = Checkpoint::default();
+    for at in 0..run.tasks.len() {
+        let Content::TaskCancelation { tasks, .. } = &run.tasks[at].content else { continue };
+        let by = run.tasks[at].uid;
+        let waiting = tasks & run.plane.queue.borrow().in_status(Status::Enqueued);
+        for uid in &waiting {
+            checkpoint.tick(&*run.plane.runtime).await;
+            let held = run.plane.queue.borrow().held(TaskUid(uid)).cloned();
+            let Some(mut task) = held.map(Rc::unwrap_or_clone) else { continue };
+            task.status = Status::Canceled;
+            task.canceled_by = Some(by);
+            canceled.push(task);
+        }
+        run.tasks[at].outcome = Outcome::Tasks(waiting.len());
+    }
+    run.tasks.extend(canceled);
+    run.tasks.sort_by_key(|task| task.uid);
+    run.finish(Changes::default(), Vec::new()).await?;
+    Ok(End::Finished)
+}
+
+/// Forgets every finished task of the sets; one that several deletions name counts for the first. Batches without any
+/// task left are forgotten too.
+pub(super) async fn forget(run: &mut Run<'_>) -> Result<End, Broken> {
+    let finished = {
+        let queue = run.plane.queue.borrow();
+        [Status::Succeeded, Status::Failed, Status::Canceled].map(|status| queue.in_status(status))
+    };
+    let mut left = finished.into_iter().fold(RoaringBitmap::new(), |all, set| all | set);
+    let mut forgotten = RoaringBitmap::new();
+    for task in &mut run.tasks {
+        let Content::TaskDeletion { tasks, .. } = &task.content else { continue };
+        let found = tasks & &left;
+        left -= &found;
+        task.outcome = Outcome::Tasks(found.len());
+        forgotten |= found;
+    }
+    let batches = emptied_batches(run, &forgotten, &left).await;
+    let changes =
+        Changes { forgotten_tasks: forgotten.clone(), forgotten_batches: batches.clone(), ..Changes::default() };
+    let forget = |plane: &ControlPlane| {
+        plane.queue.borrow_mut().forget(&forgotten);
+        plane.batches.borrow_mut().forget(&batches);
+    };
+    run.finish_then(changes, Vec::new(), forget).await?;
+    Ok(End::Finished)
+}
+
+/// The batches of `forgotten` that have none of `left`.
+async fn emptied_batches(run: &Run<'_>, forgotten: &RoaringBitmap, left: &RoaringBitmap) -> RoaringBitmap {
+    let batch_of = |uid| run.plane.queue.borrow().batch_of(TaskUid(uid)).map(|BatchUid(batch)| batch);
+    let mut checkpoint = Checkpoint::default();
+    let mut batches = RoaringBitmap::new();
+    for uid in forgotten {
+        checkpoint.tick(&*run.plane.runtime).await;
+        batches.extend(batch_of(uid));
+    }
+    for uid in left {
+        checkpoint.tick(&*run.plane.runtime).await;
+        if let Some(batch) = batch_of(uid) {
+            batches.remove(batch);
+        }
+    }
+    batches
+}
