@@ -5,6 +5,7 @@ pub mod engine;
 pub mod error;
 pub mod facets;
 pub mod fields;
+pub mod format;
 pub mod ids;
 pub mod mesh;
 pub mod partition;

@@ -1,0 +1,299 @@
+//! Writing one hit.
+
+use charabia::{Language, Token};
+use serde_json::{Map, Value, json};
+
+use super::plan::FormatPlan;
+use super::select::Paths;
+use super::text::{TextStyle, format_text};
+use crate::fields::FieldsMap;
+use crate::ids::FieldId;
+
+/// Cuts texts as the index does.
+pub trait TextCutter {
+    /// The tokens of a text; `languages` as the request has them, else those of the rule that covers `field`.
+    fn tokens<'t>(&self, text: &'t str, field: &str, languages: Option<&[Language]>) -> Vec<Token<'t>>;
+}
+
+/// What a hit shows besides its document.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HitExtras {
+    /// Metres to the point that the search sorts by.
+    pub geo_distance: Option<f64>,
+    /// `_rankingScore`
+    pub score: Option<f64>,
+    /// `_rankingScoreDetails`
+    pub score_details: Option<Map<String, Value>>,
+}
+
+/// Writes hits of one search.
+pub struct HitWriter<'p> {
+    plan: &'p FormatPlan,
+    names: &'p FieldsMap,
+    cutter: &'p dyn TextCutter,
+}
+
+impl<'p> HitWriter<'p> {
+    /// A writer for documents of one partition.
+    pub fn new(plan: &'p FormatPlan, names: &'p FieldsMap, cutter: &'p dyn TextCutter) -> Self {
+        Self { plan, names, cutter }
+    }
+
+    /// Appends the hit as a JSON object. `fields` are the stored ones in order, each with its JSON text.
+    pub fn write<'v>(
+        &self,
+        fields: impl Iterator<Item = (FieldId, &'v [u8])> + Clone,
+        extras: HitExtras,
+        out: &mut Vec<u8>,
+    ) {
+        let mut writer = MemberWriter { out, first: true };
+        writer.out.push(b'{');
+        for (field, bytes) in fields.clone() {
+            let name = self.names.name(field).unwrap_or_default();
+            if name == "_vectors" && !self.plan.vectors {
+                continue;
+            }
+            if self.plan.retrieve.covers(name) {
+                writer.raw(name, bytes);
+            } else if self.plan.retrieve.reaches_below(name)
+                && let Ok(value) = serde_json::from_slice::<Value>(bytes)
+                && let Some(kept) = self.plan.retrieve.select(name, &value, false)
+            {
+                writer.value(name, &kept);
+            }
+        }
+        if let Some(distance) = extras.geo_distance {
+            writer.value("_geoDistance", &json!(distance.round() as u64));
+        }
+        if self.plan.formatted.is_some() || self.plan.matches_position {
+            self.write_formatted(fields, extras.geo_distance, &mut writer);
+        }
+        if let Some(score) = extras.score {
+            writer.value("_rankingScore", &json!(score));
+        }
+        if let Some(details) = extras.score_details {
+            writer.value("_rankingScoreDetails", &Value::Object(details));
+        }
+        writer.out.push(b'}');
+    }
+
+    fn write_formatted<'v>(
+        &self,
+        fields: impl Iterator<Item = (FieldId, &'v [u8])>,
+        geo_distance: Option<f64>,
+        writer: &mut MemberWriter<'_>,
+    ) {
+        let mut formatted = Map::new();
+        let mut positions = Map::new();
+        for (field, bytes) in fields {
+            let name = self.names.name(field).unwrap_or_default();
+            if name == "_vectors" && !self.plan.vectors {
+                continue;
+            }
+            let kept = self.plan.formatted.as_ref().filter(|paths| paths.covers(name) || paths.reaches_below(name));
+            let shown = self.plan.displayed.covers(name) || self.plan.displayed.reaches_below(name);
+            if kept.is_none() && !(shown && self.plan.matches_position) {
+                continue;
+            }
+            let Ok(value) = serde_json::from_slice::<Value>(bytes) else { continue };
+            if self.plan.matches_position
+                && let Some(value) = self.plan.displayed.select(name, &value, false)
+            {
+                self.positions(name, &value, &mut Vec::new(), &mut positions);
+            }
+            if let Some(mut value) = kept.and_then(|paths| paths.select(name, &value, true)) {
+                self.format_value(name, &mut value);
+                formatted.insert(name.to_owned(), value);
+            }
+        }
+        if self.plan.formatted.is_some() {
+            if let Some(distance) = geo_distance {
+                formatted.insert("_geoDistance".into(), json!((distance.round() as u64).to_string()));
+            }
+            writer.value("_formatted", &Value::Object(formatted));
+        }
+        if self.plan.matches_position {
+            writer.value("_matchesPosition", &Value::Object(positions));
+        }
+    }
+
+    /// Formats the leaves of a value; numbers become strings.
+    fn format_value(&self, path: &str, value: &mut Value) {
+        let text = match value {
+            Value::Object(object) => {
+                object.iter_mut().for_each(|(key, value)| self.format_value(&format!("{path}.{key}"), value));
+                return;
+            }
+            Value::Array(items) => {
+                items.iter_mut().for_each(|item| self.format_value(path, item));
+                return;
+            }
+            Value::String(text) => std::mem::take(text),
+            Value::Number(number) => number.to_string(),
+            Value::Bool(_) | Value::Null => return,
+        };
+        let words_max = self.plan.words_max(path);
+        let highlighted = self.plan.highlight.covers(path) && self.plan.displayed_or_below(path);
+        if words_max.is_none() && (!highlighted || self.plan.words.is_empty()) {
+            *value = Value::String(text);
+            return;
+        }
+        let tokens = self.cutter.tokens(&text, path, self.plan.languages.as_deref());
+        let matches = self.plan.words.find(&text, &tokens);
+        let (open, close) = &self.plan.tags;
+        let tags = highlighted.then_some((open.as_str(), close.as_str()));
+        let style = TextStyle { tags, words_max, marker: &self.plan.marker };
+        let shown = format_text(&text, &tokens, &matches, style);
+        *value = Value::String(shown);
+    }
+
+    /// Notes the matches of each leaf; of the leaves on one path the last that has matches stays.
+    fn positions(&self, path: &str, value: &Value, indices: &mut Vec<usize>, found: &mut Map<String, Value>) {
+        let text = match value {
+            Value::Object(object) => {
+                for (key, value) in object {
+                    self.positions(&format!("{path}.{key}"), value, indices, found);
+                }
+                return;
+            }
+            Value::Array(items) => {
+                for (at, item) in items.iter().enumerate() {
+                    indices.push(at);
+                    self.positions(path, item, indices, found);
+                    indices.pop();
+                }
+                return;
+            }
+            Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            Value::Bool(_) | Value::Null => return,
+        };
+        let tokens = self.cutter.tokens(&text, path, self.plan.languages.as_deref());
+        let matches: Vec<Value> = self
+            .plan
+            .words
+            .find(&text, &tokens)
+            .into_iter()
+            .map(|matched| match indices.as_slice() {
+                [] => json!({"start": matched.start, "length": matched.length}),
+                _ => json!({"start": matched.start, "length": matched.length, "indices": indices}),
+            })
+            .collect();
+        if !matches.is_empty() {
+            found.insert(path.to_owned(), Value::Array(matches));
+        }
+    }
+}
+
+impl FormatPlan {
+    fn displayed_or_below(&self, path: &str) -> bool {
+        self.displayed == Paths::All || self.displayed.covers(path) || self.displayed.reaches_below(path)
+    }
+}
+
+/// Members of an object, one after the other.
+struct MemberWriter<'o> {
+    out: &'o mut Vec<u8>,
+    first: bool,
+}
+
+impl MemberWriter<'_> {
+    fn name(&mut self, name: &str) {
+        if !self.first {
+            self.out.push(b',');
+        }
+        self.first = false;
+        // Writing to memory fails only for keys that are no strings.
+        let _ = serde_json::to_writer(&mut *self.out, name);
+        self.out.push(b':');
+    }
+
+    fn raw(&mut self, name: &str, json: &[u8]) {
+        self.name(name);
+        self.out.extend_from_slice(json);
+    }
+
+    fn value(&mut self, name: &str, value: &Value) {
+        self.name(name);
+        let _ = serde_json::to_writer(&mut *self.out, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::MatchWords;
+    use crate::query::{Derivations, Node, PrefixMode, QueryGraph};
+    use crate::search::{FormatRequest, SearchRequest};
+    use crate::settings::Settings;
+
+    struct Plain;
+
+    impl TextCutter for Plain {
+        fn tokens<'t>(&self, text: &'t str, _: &str, _: Option<&[Language]>) -> Vec<Token<'t>> {
+            charabia::Tokenizer::default().tokenize(text).map(|token| Token {
+                lemma: token.lemma().to_owned().into(), ..token
+            }).collect()
+        }
+    }
+
+    fn words(word: &str) -> MatchWords {
+        let prefix = Some(PrefixMode::List(None));
+        let derivations = Derivations { text: word.into(), word: true, prefix, ..Derivations::default() };
+        let node = Node { first: 0, len: 1, position: 0, last_position: 0, derivations };
+        MatchWords::of(&QueryGraph { nodes: vec![node], term_count: 1, negatives: vec![], drop_ranks: vec![None] })
+    }
+
+    fn hit(format: FormatRequest, displayed: &[&str], document: &Value) -> Value {
+        let mut names = FieldsMap::default();
+        let object = document.as_object().unwrap();
+        let fields: Vec<(FieldId, Vec<u8>)> =
+            object.iter().map(|(k, v)| (names.insert(k).unwrap(), v.to_string().into_bytes())).collect();
+        names.insert("o.w");
+        let settings = Settings {
+            displayed_attributes: displayed.iter().map(|name| (*name).to_owned()).collect(),
+            ..Settings::default()
+        };
+        let request = SearchRequest { format, ..SearchRequest::default() };
+        let plan = FormatPlan::new(&request, &settings, &names, words("winter"));
+        let mut out = Vec::new();
+        let fields = fields.iter().map(|(field, value)| (*field, value.as_slice()));
+        HitWriter::new(&plan, &names, &Plain).write(fields, HitExtras::default(), &mut out);
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    fn list(names: &[&str]) -> Option<Vec<String>> {
+        Some(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    #[test]
+    fn displayed_and_asked_attributes_meet_by_exact_name() {
+        let document = json!({"a": 1, "o": {"b": 2, "w": 3}});
+        let retrieve = |names: &[&str]| FormatRequest { attributes_to_retrieve: list(names), ..FormatRequest::default() };
+        assert_eq!(hit(retrieve(&["*"]), &["*"], &document), document);
+        assert_eq!(hit(retrieve(&["o.w", "zz"]), &["*"], &document), json!({"o": {"w": 3}}));
+        assert_eq!(hit(retrieve(&["o"]), &["o.w"], &document), json!({}));
+        assert_eq!(hit(retrieve(&["o.w"]), &["o"], &document), json!({}));
+        assert_eq!(hit(retrieve(&[]), &["*"], &document), json!({}));
+        assert_eq!(hit(FormatRequest::default(), &["a"], &document), json!({"a": 1}));
+    }
+
+    #[test]
+    fn numbers_become_strings_and_matches_are_marked() {
+        let document = json!({"t": "winter is here", "n": 7, "b": true, "o": [{"w": "winters"}, {"x": 1}]});
+        let format = FormatRequest { attributes_to_highlight: list(&["t"]), ..FormatRequest::default() };
+        let formatted = json!({"t": "<em>winter</em> is here", "n": "7", "b": true, "o": [{"w": "winters"}, {"x": "1"}]});
+        assert_eq!(hit(format, &["*"], &document)["_formatted"], formatted);
+        let format = FormatRequest {
+            attributes_to_highlight: list(&["o.w"]),
+            attributes_to_retrieve: list(&["n"]),
+            show_matches_position: true,
+            ..FormatRequest::default()
+        };
+        let want = json!({"n": 7, "_formatted": {"n": "7", "o": [{"w": "<em>winter</em>s"}]},
+            "_matchesPosition": {"t": [{"start": 0, "length": 6}], "o.w": [{"start": 0, "length": 6, "indices": [0]}]}});
+        assert_eq!(hit(format, &["*"], &document), want);
+        let format = FormatRequest { attributes_to_highlight: list(&["zz"]), ..FormatRequest::default() };
+        assert_eq!(hit(format, &["*"], &document), document);
+    }
+}

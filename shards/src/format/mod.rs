@@ -1,0 +1,15 @@
+//! What a hit shows: selected attributes, highlighted and cropped texts, the places of matches.
+//!
+//! A [`FormatPlan`] is made once for a search and is plain data; [`HitWriter`] writes hits by it on the core that owns the
+//! document. A hit that is shown whole is spliced from the stored JSON without being parsed.
+
+pub mod crop;
+pub mod hit;
+pub mod matcher;
+pub mod plan;
+pub mod select;
+pub mod text;
+
+pub use hit::{HitExtras, HitWriter};
+pub use matcher::{MatchWords, TextMatch};
+pub use plan::FormatPlan;

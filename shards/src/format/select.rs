@@ -1,0 +1,95 @@
+//! Keeping some paths of a document.
+
+use serde_json::{Map, Value};
+
+use crate::settings::covers_subtree;
+
+/// Flattened names that are kept, each with all below it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Paths {
+    /// Everything.
+    All,
+    /// These names only.
+    Named(Vec<String>),
+}
+
+impl Paths {
+    /// Whether a path is kept whole: it or a parent is named.
+    pub fn covers(&self, path: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.iter().any(|name| covers_subtree(name, path)),
+        }
+    }
+
+    /// Whether something below a path is named.
+    pub fn reaches_below(&self, path: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.iter().any(|name| name != path && covers_subtree(path, name)),
+        }
+    }
+
+    /// Whether nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Named(names) if names.is_empty())
+    }
+
+    /// What is kept of the value at `path`; `None` when nothing is. Objects in arrays that hold nothing of it stay as `{}`,
+    /// or go when `drop_empty`.
+    pub fn select(&self, path: &str, value: &Value, drop_empty: bool) -> Option<Value> {
+        if self.covers(path) {
+            return Some(value.clone());
+        }
+        if !self.reaches_below(path) {
+            return None;
+        }
+        match value {
+            Value::Object(object) => {
+                let kept = self.select_members(path, object, drop_empty);
+                (!kept.is_empty()).then_some(Value::Object(kept))
+            }
+            Value::Array(items) => {
+                let kept: Vec<Value> = items.iter().filter_map(|item| self.select_item(path, item, drop_empty)).collect();
+                (!kept.is_empty()).then_some(Value::Array(kept))
+            }
+            _ => None,
+        }
+    }
+
+    fn select_item(&self, path: &str, item: &Value, drop_empty: bool) -> Option<Value> {
+        match item {
+            Value::Object(object) => {
+                let kept = self.select_members(path, object, drop_empty);
+                (!drop_empty || !kept.is_empty()).then_some(Value::Object(kept))
+            }
+            Value::Array(_) => self.select(path, item, drop_empty),
+            _ => None,
+        }
+    }
+
+    fn select_members(&self, path: &str, object: &Map<String, Value>, drop_empty: bool) -> Map<String, Value> {
+        let kept = |(key, value): (&String, &Value)| {
+            Some((key.clone(), self.select(&format!("{path}.{key}"), value, drop_empty)?))
+        };
+        object.iter().filter_map(kept).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn branches_are_kept_and_empty_objects_of_arrays_stay() {
+        let paths = Paths::Named(vec!["o.w".into(), "a".into()]);
+        assert_eq!(paths.select("a", &json!([1]), false), Some(json!([1])));
+        assert_eq!(paths.select("b", &json!(1), false), None);
+        let objects = json!([{"w": 1, "x": 2}, {"x": 3}]);
+        assert_eq!(paths.select("o", &objects, false), Some(json!([{"w": 1}, {}])));
+        assert_eq!(paths.select("o", &objects, true), Some(json!([{"w": 1}])));
+        assert_eq!(paths.select("o", &json!({"x": 1}), false), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! One text, highlighted and cropped.
+
+use charabia::Token;
+
+use super::crop::window;
+use super::matcher::TextMatch;
+
+/// How a text is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct TextStyle<'s> {
+    /// Put around matches.
+    pub tags: Option<(&'s str, &'s str)>,
+    /// Most words shown; `None`: all.
+    pub words_max: Option<usize>,
+    /// Put where the text was cut.
+    pub marker: &'s str,
+}
+
+/// The text as it is shown.
+pub fn format_text(text: &str, tokens: &[Token<'_>], matches: &[TextMatch], style: TextStyle<'_>) -> String {
+    let (mut start, mut end) = (0, text.len());
+    if let Some(words_max) = style.words_max.filter(|words| *words > 0 && !tokens.is_empty()) {
+        let shown = window(tokens, matches, words_max);
+        start = tokens.get(shown.start).map_or(0, |token| token.byte_start);
+        end = tokens[..shown.end].last().map_or(text.len(), |token| token.byte_end.min(text.len()));
+    }
+    let mut shown = String::with_capacity(end - start + 16);
+    if start > 0 {
+        shown.push_str(style.marker);
+    }
+    let mut at = start;
+    if let Some((open, close)) = style.tags {
+        let inside = matches.iter().filter(|m| m.length > 0 && m.start >= start && m.start + m.length <= end);
+        for matched in inside {
+            shown.push_str(text.get(at..matched.start).unwrap_or(""));
+            at = matched.start + matched.length;
+            shown.push_str(open);
+            shown.push_str(text.get(matched.start..at).unwrap_or(""));
+            shown.push_str(close);
+        }
+    }
+    shown.push_str(text.get(at..end).unwrap_or(""));
+    if end < text.len() {
+        shown.push_str(style.marker);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::MatchWords;
+    use crate::query::{Derivations, Node, PrefixMode, QueryGraph};
+
+    fn graph(words: &[&str]) -> QueryGraph {
+        let node = |(at, word): (usize, &&str)| {
+            let prefix = word.ends_with('*').then_some(PrefixMode::List(None));
+            let text = word.trim_end_matches('*').to_owned();
+            let derivations = Derivations { text, word: true, prefix, ..Derivations::default() };
+            Node { first: at as u8, len: 1, position: at as u16, last_position: at as u16, derivations }
+        };
+        let nodes: Vec<Node> = words.iter().enumerate().map(node).collect();
+        QueryGraph { term_count: nodes.len() as u8, drop_ranks: vec![None; nodes.len()], nodes, negatives: Vec::new() }
+    }
+
+    fn show(words: &[&str], text: &str, words_max: Option<usize>) -> String {
+        let tokens: Vec<Token<'_>> = charabia::Tokenizer::default().tokenize(text).collect();
+        let matches = MatchWords::of(&graph(words)).find(text, &tokens);
+        format_text(text, &tokens, &matches, TextStyle { tags: Some(("<", ">")), words_max, marker: "…" })
+    }
+
+    #[test]
+    fn matches_are_wrapped_where_they_stand() {
+        for (words, text, want) in [
+            (&["winter"][..], "Winter is coming", "<Winter> is coming"),
+            (&["phone*"], "two phones, one Phone", "two <phone>s, one <Phone>"),
+            (&["ete"], "un été chaud", "un <été> chaud"),
+            (&["x"], "", ""),
+            (&["a", "b"], "b a & a", "<b> <a> & <a>"),
+        ] {
+            assert_eq!(show(words, text, None), want);
+        }
+    }
+
+    #[test]
+    fn crops_show_the_best_stretch_and_grow_to_both_sides() {
+        let text = "one two three four five six seven eight nine ten";
+        for (words, words_max, want) in [
+            (&["zzz"][..], 3, "one two three…"),
+            (&["five"], 3, "…four <five> six…"),
+            (&["five"], 1, "…<five>…"),
+            (&["one"], 3, "<one> two three…"),
+            (&["ten"], 3, "…eight nine <ten>"),
+            (&["two", "nine", "ten"], 3, "…eight <nine> <ten>"),
+            (&["five"], 20, "one two three four <five> six seven eight nine ten"),
+        ] {
+            assert_eq!(show(words, text, Some(words_max)), want, "{words:?} {words_max}");
+        }
+    }
+}
