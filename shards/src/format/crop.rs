@@ -84,7 +84,8 @@ fn best_stretch(matches: &[TextMatch], words_max: usize) -> Option<Range<usize>>
 
 /// More of the query first, then nearer together, then more in the order of the query.
 fn stretch_value(matches: &[TextMatch]) -> (usize, Reverse<usize>, usize) {
-    let mut positions: Vec<u16> = matches.iter().flat_map(|matched| matched.positions.0..=matched.positions.1).collect();
+    let mut positions: Vec<u16> =
+        matches.iter().flat_map(|matched| matched.positions.0..=matched.positions.1).collect();
     positions.sort_unstable();
     positions.dedup();
     let inner: usize = matches.iter().map(|matched| matched.phrase_words - 1).sum();

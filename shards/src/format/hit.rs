@@ -1,6 +1,6 @@
 //! Writing one hit.
 
-use charabia::{Language, Token};
+use charabia::Token;
 use serde_json::{Map, Value, json};
 
 use super::plan::FormatPlan;
@@ -8,12 +8,7 @@ use super::select::Paths;
 use super::text::{TextStyle, format_text};
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
-
-/// Cuts texts as the index does.
-pub trait TextCutter {
-    /// The tokens of a text; `languages` as the request has them, else those of the rule that covers `field`.
-    fn tokens<'t>(&self, text: &'t str, field: &str, languages: Option<&[Language]>) -> Vec<Token<'t>>;
-}
+use crate::query::Cutter;
 
 /// What a hit shows besides its document.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,12 +25,12 @@ pub struct HitExtras {
 pub struct HitWriter<'p> {
     plan: &'p FormatPlan,
     names: &'p FieldsMap,
-    cutter: &'p dyn TextCutter,
+    cutter: &'p dyn Cutter,
 }
 
 impl<'p> HitWriter<'p> {
     /// A writer for documents of one partition.
-    pub fn new(plan: &'p FormatPlan, names: &'p FieldsMap, cutter: &'p dyn TextCutter) -> Self {
+    pub fn new(plan: &'p FormatPlan, names: &'p FieldsMap, cutter: &'p dyn Cutter) -> Self {
         Self { plan, names, cutter }
     }
 
@@ -117,6 +112,12 @@ impl<'p> HitWriter<'p> {
         }
     }
 
+    /// In the languages that the request names, else those of the rule that covers the path.
+    fn tokens<'t>(&self, text: &'t str, path: &str) -> Vec<Token<'t>> {
+        let languages = self.plan.languages.as_deref().or_else(|| self.cutter.languages(path));
+        self.cutter.tokens(text, languages)
+    }
+
     /// Formats the leaves of a value; numbers become strings.
     fn format_value(&self, path: &str, value: &mut Value) {
         let text = match value {
@@ -138,7 +139,7 @@ impl<'p> HitWriter<'p> {
             *value = Value::String(text);
             return;
         }
-        let tokens = self.cutter.tokens(&text, path, self.plan.languages.as_deref());
+        let tokens = self.tokens(&text, path);
         let matches = self.plan.words.find(&text, &tokens);
         let (open, close) = &self.plan.tags;
         let tags = highlighted.then_some((open.as_str(), close.as_str()));
@@ -168,7 +169,7 @@ impl<'p> HitWriter<'p> {
             Value::Number(number) => number.to_string(),
             Value::Bool(_) | Value::Null => return,
         };
-        let tokens = self.cutter.tokens(&text, path, self.plan.languages.as_deref());
+        let tokens = self.tokens(&text, path);
         let matches: Vec<Value> = self
             .plan
             .words
@@ -227,16 +228,6 @@ mod tests {
     use crate::search::{FormatRequest, SearchRequest};
     use crate::settings::Settings;
 
-    struct Plain;
-
-    impl TextCutter for Plain {
-        fn tokens<'t>(&self, text: &'t str, _: &str, _: Option<&[Language]>) -> Vec<Token<'t>> {
-            charabia::Tokenizer::default().tokenize(text).map(|token| Token {
-                lemma: token.lemma().to_owned().into(), ..token
-            }).collect()
-        }
-    }
-
     fn words(word: &str) -> MatchWords {
         let prefix = Some(PrefixMode::List(None));
         let derivations = Derivations { text: word.into(), word: true, prefix, ..Derivations::default() };
@@ -258,7 +249,11 @@ mod tests {
         let plan = FormatPlan::new(&request, &settings, &names, words("winter"));
         let mut out = Vec::new();
         let fields = fields.iter().map(|(field, value)| (*field, value.as_slice()));
-        HitWriter::new(&plan, &names, &Plain).write(fields, HitExtras::default(), &mut out);
+        HitWriter::new(&plan, &names, &charabia::TokenizerBuilder::<Vec<u8>>::new().build()).write(
+            fields,
+            HitExtras::default(),
+            &mut out,
+        );
         serde_json::from_slice(&out).unwrap()
     }
 
@@ -269,7 +264,8 @@ mod tests {
     #[test]
     fn displayed_and_asked_attributes_meet_by_exact_name() {
         let document = json!({"a": 1, "o": {"b": 2, "w": 3}});
-        let retrieve = |names: &[&str]| FormatRequest { attributes_to_retrieve: list(names), ..FormatRequest::default() };
+        let retrieve =
+            |names: &[&str]| FormatRequest { attributes_to_retrieve: list(names), ..FormatRequest::default() };
         assert_eq!(hit(retrieve(&["*"]), &["*"], &document), document);
         assert_eq!(hit(retrieve(&["o.w", "zz"]), &["*"], &document), json!({"o": {"w": 3}}));
         assert_eq!(hit(retrieve(&["o"]), &["o.w"], &document), json!({}));
@@ -282,7 +278,8 @@ mod tests {
     fn numbers_become_strings_and_matches_are_marked() {
         let document = json!({"t": "winter is here", "n": 7, "b": true, "o": [{"w": "winters"}, {"x": 1}]});
         let format = FormatRequest { attributes_to_highlight: list(&["t"]), ..FormatRequest::default() };
-        let formatted = json!({"t": "<em>winter</em> is here", "n": "7", "b": true, "o": [{"w": "winters"}, {"x": "1"}]});
+        let formatted =
+            json!({"t": "<em>winter</em> is here", "n": "7", "b": true, "o": [{"w": "winters"}, {"x": "1"}]});
         assert_eq!(hit(format, &["*"], &document)["_formatted"], formatted);
         let format = FormatRequest {
             attributes_to_highlight: list(&["o.w"]),

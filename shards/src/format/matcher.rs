@@ -2,7 +2,7 @@
 
 use charabia::Token;
 
-use crate::query::{PrefixMode, QueryGraph};
+use crate::query::{Phrase, PrefixMode, QueryGraph};
 
 /// A run of tokens that matches a part of the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct TextMatch {
 /// What a text is searched for: everything that the search itself looked for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MatchWords {
-    phrases: Vec<(Vec<Option<String>>, (u16, u16))>,
+    phrases: Vec<(Phrase, (u16, u16))>,
     /// Whole words first, longer joins before shorter, then prefixes.
     words: Vec<KnownWords>,
 }
@@ -49,10 +49,10 @@ impl MatchWords {
         for node in nodes {
             let d = &node.derivations;
             let positions = (node.position, node.last_position);
-            all.phrases.extend(d.phrase.iter().map(|phrase| (phrase.0.clone(), positions)));
-            all.phrases.extend(d.synonyms.iter().map(|synonym| (synonym.0.clone(), positions)));
+            all.phrases.extend(d.phrase.iter().map(|phrase| (phrase.clone(), positions)));
+            all.phrases.extend(d.synonyms.iter().map(|synonym| (synonym.clone(), positions)));
             if let Some((left, right)) = &d.split {
-                all.phrases.push((vec![Some(left.clone()), Some(right.clone())], positions));
+                all.phrases.push((Phrase(vec![Some(left.clone()), Some(right.clone())]), positions));
             }
             let mut words: Vec<String> = d.one_typo.iter().chain(&d.two_typos).cloned().collect();
             // In list mode every word that begins with the prefix is known, hence the prefix stands for all of them.
@@ -93,9 +93,12 @@ impl MatchWords {
     fn phrase(&self, text: &str, tokens: &[Token<'_>], words: &[usize], at: usize) -> Option<TextMatch> {
         let fits = |phrase: &[Option<String>]| {
             phrase.len() <= words.len() - at
-                && phrase.iter().zip(&words[at..]).all(|(wanted, token)| wanted.as_deref() == Some(tokens[*token].lemma()))
+                && phrase
+                    .iter()
+                    .zip(&words[at..])
+                    .all(|(wanted, token)| wanted.as_deref() == Some(tokens[*token].lemma()))
         };
-        let (phrase, positions) = self.phrases.iter().find(|(phrase, _)| fits(phrase))?;
+        let (Phrase(phrase), positions) = self.phrases.iter().find(|(phrase, _)| fits(&phrase.0))?;
         let last = at + phrase.len() - 1;
         let start = tokens[words[at]].byte_start;
         let end = tokens[words[last]].byte_end.min(text.len());
@@ -114,7 +117,8 @@ impl MatchWords {
         let token = &tokens[words[at]];
         let lemma = token.lemma();
         let whole = token.byte_end.min(text.len()).saturating_sub(token.byte_start);
-        let (known, length) = self.words.iter().find_map(|known| Some((known, known.length(lemma, whole, text, token)?)))?;
+        let (known, length) =
+            self.words.iter().find_map(|known| Some((known, known.length(lemma, whole, text, token)?)))?;
         Some(TextMatch {
             first_token: words[at],
             last_token: words[at],

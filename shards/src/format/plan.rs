@@ -74,7 +74,7 @@ impl FormatPlan {
             matches_position: format.show_matches_position,
             vectors: request.retrieve_vectors,
             words,
-            languages: super::super::search::plan::languages(request),
+            languages: crate::search::plan::named_languages(request),
         }
     }
 

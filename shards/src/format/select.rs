@@ -50,7 +50,8 @@ impl Paths {
                 (!kept.is_empty()).then_some(Value::Object(kept))
             }
             Value::Array(items) => {
-                let kept: Vec<Value> = items.iter().filter_map(|item| self.select_item(path, item, drop_empty)).collect();
+                let kept: Vec<Value> =
+                    items.iter().filter_map(|item| self.select_item(path, item, drop_empty)).collect();
                 (!kept.is_empty()).then_some(Value::Array(kept))
             }
             _ => None,

@@ -64,7 +64,7 @@ mod tests {
     }
 
     fn show(words: &[&str], text: &str, words_max: Option<usize>) -> String {
-        let tokens: Vec<Token<'_>> = charabia::Tokenizer::default().tokenize(text).collect();
+        let tokens: Vec<Token<'_>> = charabia::TokenizerBuilder::<Vec<u8>>::new().build().tokenize(text).collect();
         let matches = MatchWords::of(&graph(words)).find(text, &tokens);
         format_text(text, &tokens, &matches, TextStyle { tags: Some(("<", ">")), words_max, marker: "…" })
     }

@@ -1,7 +1,7 @@
 //! What turns query texts of one index into terms; made once per epoch and core.
 
 use ahash::AHashMap;
-use charabia::{Language, Tokenizer};
+use charabia::{Language, Token};
 
 use super::parse::{self, ParsedQuery};
 use crate::settings::{PrefixSearch, Settings};
@@ -16,22 +16,31 @@ const SYNONYM_KEY_WORDS_MAX: usize = 3;
 /// Normalised synonyms: words of the key -> values, each a list of words.
 pub type Synonyms = AHashMap<Vec<String>, Vec<Vec<String>>>;
 
+/// Cuts texts as an index does.
+pub trait Cutter {
+    /// The tokens of a text that is in one of `languages` (`None`: any).
+    fn tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>>;
+
+    /// The languages that the index's settings name for a field.
+    fn languages(&self, field: &str) -> Option<&[Language]>;
+}
+
 /// The tokenizer's view of an index's settings.
 pub struct QueryContext<'t> {
-    tokenizer: &'t Tokenizer<'t>,
+    cutter: &'t dyn Cutter,
     synonyms: &'t Synonyms,
     prefix_search: bool,
 }
 
 impl<'t> QueryContext<'t> {
     /// A context of these parts, which live as long as the epoch they were made for.
-    pub fn new(tokenizer: &'t Tokenizer<'t>, synonyms: &'t Synonyms, settings: &Settings) -> Self {
-        Self { tokenizer, synonyms, prefix_search: settings.prefix_search == PrefixSearch::IndexingTime }
+    pub fn new(cutter: &'t dyn Cutter, synonyms: &'t Synonyms, settings: &Settings) -> Self {
+        Self { cutter, synonyms, prefix_search: settings.prefix_search == PrefixSearch::IndexingTime }
     }
 
     /// Cuts a query text; `locales` are the languages it may be in (`None`: any).
     pub fn parse(&self, text: &str, locales: Option<&[Language]>) -> ParsedQuery {
-        parse::parse(text, self.tokenizer, locales, self.prefix_search)
+        parse::parse(text, &self.cutter.tokens(text, locales), self.prefix_search)
     }
 
     /// The values for a row of words; empty when it is no key.
@@ -41,9 +50,9 @@ impl<'t> QueryContext<'t> {
 }
 
 /// Normalises an index's synonyms, with the limits that hold for one key.
-pub fn normalise_synonyms(settings: &Settings, tokenizer: &Tokenizer<'_>) -> Synonyms {
+pub fn normalise_synonyms(settings: &Settings, cutter: &dyn Cutter) -> Synonyms {
     let words = |text: &str| -> Vec<String> {
-        tokenizer.tokenize(text).filter(|token| token.is_word()).map(|token| token.lemma().to_owned()).collect()
+        cutter.tokens(text, None).iter().filter(|token| token.is_word()).map(|token| token.lemma().to_owned()).collect()
     };
     let mut synonyms = Synonyms::default();
     for (key, values) in &settings.synonyms {
@@ -68,4 +77,15 @@ pub fn normalise_synonyms(settings: &Settings, tokenizer: &Tokenizer<'_>) -> Syn
         values.truncate(kept);
     }
     synonyms
+}
+
+#[cfg(test)]
+impl Cutter for charabia::Tokenizer<'_> {
+    fn tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
+        self.tokenize_with_allow_list(text, languages).collect()
+    }
+
+    fn languages(&self, _: &str) -> Option<&[Language]> {
+        None
+    }
 }

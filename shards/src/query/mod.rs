@@ -13,7 +13,7 @@ pub mod parse;
 pub mod resolve;
 pub mod source;
 
-pub use context::QueryContext;
+pub use context::{Cutter, QueryContext};
 pub use graph::{Derivations, Node, Phrase, PrefixMode, QueryGraph};
 pub use parse::{ParsedQuery, Term, TermKind};
 pub use resolve::{NodeFacts, NodeQuestion};

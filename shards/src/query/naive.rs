@@ -7,7 +7,7 @@ use charabia::{SeparatorKind, TokenKind, Tokenizer};
 use roaring::RoaringBitmap;
 use serde_json::Value;
 
-use super::source::TermSource;
+use super::source::{FieldTable, TermSource};
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
 use crate::settings::Settings;
@@ -131,6 +131,11 @@ impl TermSource for NaiveSource {
                 return;
             }
         }
+    }
+
+    fn is_tolerant(&self, term: &str, fields: &FieldTable) -> bool {
+        let docs = self.terms.get(term).into_iter().flat_map(|docs| docs.values());
+        !fields.is_exact_word(term) && docs.flat_map(|fields| fields.keys()).any(|field| fields.is_tolerant(*field))
     }
 
     fn word_count(&self, doc: u32, field: FieldId) -> Option<u8> {

@@ -1,6 +1,6 @@
 //! The words, phrases and negative words of a query text, with their positions.
 
-use charabia::{Language, SeparatorKind, TokenKind, Tokenizer};
+use charabia::{SeparatorKind, Token, TokenKind};
 
 /// Tokens of a query that are read; what follows is ignored.
 const TOKENS_MAX: usize = 1000;
@@ -59,10 +59,10 @@ struct Parser<'q> {
     phrase: Option<OpenPhrase>,
 }
 
-/// Parses a query. `prefix_search` says whether the last word may be the beginning of a word.
-pub fn parse(text: &str, tokenizer: &Tokenizer<'_>, locales: Option<&[Language]>, prefix_search: bool) -> ParsedQuery {
+/// Parses a query that was cut into `tokens`. `prefix_search` says whether the last word may be the beginning of a word.
+pub fn parse(text: &str, tokens: &[Token<'_>], prefix_search: bool) -> ParsedQuery {
     let mut parser = Parser { text, parsed: ParsedQuery::default(), position: 0, at_start: true, phrase: None };
-    let mut tokens = tokenizer.tokenize_with_allow_list(text, locales).take(TOKENS_MAX).peekable();
+    let mut tokens = tokens.iter().take(TOKENS_MAX).peekable();
     while let Some(token) = tokens.next() {
         if parser.parsed.terms.len() == TERMS_MAX {
             parser.phrase = None;
@@ -153,7 +153,8 @@ mod tests {
         let stop_words = fst::Set::from_iter(["of", "the"]).unwrap();
         let mut builder = charabia::TokenizerBuilder::new();
         builder.stop_words(&stop_words);
-        let parsed = parse(text, &builder.build(), None, true);
+        let tokens: Vec<Token<'_>> = builder.build().tokenize(text).collect();
+        let parsed = parse(text, &tokens, true);
         let phrase = |words: &[Option<String>]| {
             words.iter().map(|w| w.clone().unwrap_or("_".into())).collect::<Vec<_>>().join(" ")
         };

@@ -51,11 +51,8 @@ impl NodeQuestion {
         if self.text.is_empty() || self.text.len() > WORD_BYTES_MAX {
             return facts;
         }
-        facts.word = if self.joined {
-            is_tolerant(source, fields, &self.text)
-        } else {
-            !source.term_docs(&self.text).is_empty()
-        };
+        facts.word =
+            if self.joined { source.is_tolerant(&self.text, fields) } else { !source.term_docs(&self.text).is_empty() };
         if self.prefix {
             self.find_prefixed(source, fields, &mut facts);
         }
@@ -75,7 +72,7 @@ impl NodeQuestion {
     fn find_prefixed(&self, source: &dyn TermSource, fields: &FieldTable, facts: &mut NodeFacts) {
         let limit = if self.text.len() <= PREFIX_TABLE_BYTES { PREFIX_TABLE_WORDS } else { PREFIX_WORDS_MAX + 1 };
         source.prefixed(&self.text, &mut |word| {
-            if is_tolerant(source, fields, word) {
+            if source.is_tolerant(word, fields) {
                 facts.prefixed.push(word.to_owned());
             }
             facts.prefixed.len() < limit
@@ -89,26 +86,12 @@ impl NodeQuestion {
                 Some(2) => (&mut facts.two_typos, TWO_TYPOS_MAX),
                 _ => return true,
             };
-            if list.len() < limit && is_tolerant(source, fields, word) {
+            if list.len() < limit && source.is_tolerant(word, fields) {
                 list.push(word.to_owned());
             }
             facts.one_typo.len() < ONE_TYPO_MAX || (self.budget == 2 && facts.two_typos.len() < TWO_TYPOS_MAX)
         });
     }
-}
-
-/// Whether some occurrence of the word may be found through typos and prefixes.
-pub fn is_tolerant(source: &dyn TermSource, fields: &FieldTable, word: &str) -> bool {
-    if fields.is_exact_word(word) {
-        return false;
-    }
-    let docs = source.term_docs(word);
-    if fields.tolerates_all() {
-        return !docs.is_empty();
-    }
-    let mut found = false;
-    source.occurrences(word, &docs, &mut |_, field, _| found |= fields.is_tolerant(field));
-    found
 }
 
 /// The occurrences of a word in `docs`, packed as document, field, position from the high bits down; rising.

@@ -34,6 +34,25 @@ pub trait TermSource {
         Rc::new(PrefixTable::build(self, prefix, fields))
     }
 
+    /// Whether some occurrence of the term may be found through typos and prefixes.
+    fn is_tolerant(&self, term: &str, fields: &FieldTable) -> bool {
+        if fields.is_exact_word(term) {
+            return false;
+        }
+        let docs = self.term_docs(term);
+        if fields.tolerates_all() {
+            return !docs.is_empty();
+        }
+        let mut found = false;
+        self.occurrences(term, &docs, &mut |_, field, _| found |= fields.is_tolerant(field));
+        found
+    }
+
+    /// What went wrong while reading since the last call: a search that read less than there is must not be answered.
+    fn take_fault(&self) -> Option<String> {
+        None
+    }
+
     /// How many indexed words the field of the document holds, where that is at most 30.
     fn word_count(&self, doc: u32, field: FieldId) -> Option<u8>;
 }

@@ -2,6 +2,7 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ahash::AHashMap;
 use roaring::{MultiOps, RoaringBitmap};
@@ -17,7 +18,7 @@ pub const ANY_CLASS: u8 = 3;
 
 /// Lazily computed sets of one search on one partition.
 pub struct NodeDocs {
-    plan: Rc<RankPlan>,
+    plan: Arc<RankPlan>,
     source: Rc<dyn TermSource>,
     classes: Vec<[OnceCell<Rc<RoaringBitmap>>; CLASSES + 1]>,
     prefix_words: Vec<OnceCell<Rc<Vec<String>>>>,
@@ -26,7 +27,7 @@ pub struct NodeDocs {
 
 impl NodeDocs {
     /// Nothing is computed yet.
-    pub fn new(plan: Rc<RankPlan>, source: Rc<dyn TermSource>) -> Self {
+    pub fn new(plan: Arc<RankPlan>, source: Rc<dyn TermSource>) -> Self {
         let classes = plan.graph.nodes.iter().map(|_| Default::default()).collect();
         let prefix_words = plan.graph.nodes.iter().map(|_| OnceCell::new()).collect();
         Self { plan, source, classes, prefix_words, phrases: RefCell::default() }

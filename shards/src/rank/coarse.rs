@@ -1,6 +1,7 @@
 //! Buckets that need no positions: by dropped terms and by typos, best first, each only when asked for.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ahash::AHashMap;
 use roaring::RoaringBitmap;
@@ -13,7 +14,7 @@ use crate::query::QueryGraph;
 
 /// A walk over the buckets of one universe.
 pub struct Coarse {
-    plan: Rc<RankPlan>,
+    plan: Arc<RankPlan>,
     node_docs: Rc<NodeDocs>,
     universe: Rc<RoaringBitmap>,
     by_words: bool,
@@ -38,7 +39,7 @@ pub struct CoarseBucket {
 impl Coarse {
     /// Buckets of `universe`. Without `by_words` nothing is dropped and documents that lack a term are in no bucket.
     pub fn new(
-        plan: Rc<RankPlan>,
+        plan: Arc<RankPlan>,
         node_docs: Rc<NodeDocs>,
         universe: Rc<RoaringBitmap>,
         by_words: bool,

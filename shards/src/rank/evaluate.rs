@@ -1,6 +1,7 @@
 //! The cost tuples of the documents of a bucket, chunk by chunk.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ahash::AHashMap;
 use roaring::RoaringBitmap;
@@ -20,7 +21,7 @@ const NO_EXACT_MATCH: u32 = 2;
 
 /// A bucket's paths, prepared.
 pub struct Evaluator {
-    plan: Rc<RankPlan>,
+    plan: Arc<RankPlan>,
     source: Rc<dyn TermSource>,
     node_docs: Rc<NodeDocs>,
     rules: Vec<Rule>,
@@ -58,7 +59,7 @@ pub struct Evaluated {
 impl Evaluator {
     /// Prepares the paths of a bucket, in visit order, each with the documents that satisfy it.
     pub fn new(
-        plan: Rc<RankPlan>,
+        plan: Arc<RankPlan>,
         source: Rc<dyn TermSource>,
         node_docs: Rc<NodeDocs>,
         paths: Vec<(Path, RoaringBitmap)>,

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ahash::AHashSet;
 use roaring::RoaringBitmap;
@@ -24,8 +25,8 @@ const PATHS_MAX: usize = 512;
 
 /// The values that documents of a partition are sorted by.
 pub trait SortSource {
-    /// For each of `docs` (local numbers, rising) its value under the criterion.
-    fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Vec<SortValue>;
+    /// For each of `docs` (local numbers, rising) its value under the criterion. Fails when the partition cannot be read.
+    fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Result<Vec<SortValue>, String>;
 }
 
 /// What one partition answers.
@@ -43,7 +44,7 @@ pub struct RankedPart {
 
 /// The work of ranking one search on one partition.
 pub struct Ranker {
-    plan: Rc<RankPlan>,
+    plan: Arc<RankPlan>,
     source: Rc<dyn TermSource>,
     sorter: Rc<dyn SortSource>,
     partition: PartitionNo,
@@ -58,6 +59,7 @@ pub struct Ranker {
     out: Vec<RankedDoc>,
     facts: ScoreFacts,
     profiles: AHashSet<u64>,
+    fault: Option<String>,
 }
 
 struct Group {
@@ -83,7 +85,7 @@ struct BucketWork {
 impl Ranker {
     /// Starts: finds the candidates among `within`, the documents that pass the filter.
     pub fn new(
-        plan: Rc<RankPlan>,
+        plan: Arc<RankPlan>,
         source: Rc<dyn TermSource>,
         sorter: Rc<dyn SortSource>,
         within: &RoaringBitmap,
@@ -114,6 +116,7 @@ impl Ranker {
             out: Vec::new(),
             facts: ScoreFacts::default(),
             profiles: AHashSet::new(),
+            fault: None,
         }
     }
 
@@ -122,8 +125,16 @@ impl Ranker {
         &self.candidates
     }
 
+    /// Whether there is anything to order by.
+    pub fn has_rules(&self) -> bool {
+        !self.plan.rules.rules.is_empty()
+    }
+
     /// Does a bounded piece of work; false when there is no more to do.
     pub fn step(&mut self) -> bool {
+        if self.fault.is_some() {
+            return false;
+        }
         if let Some(bucket) = &mut self.bucket {
             if bucket.done < bucket.docs.len() {
                 self.evaluate_chunk();
@@ -154,8 +165,12 @@ impl Ranker {
         }
     }
 
-    /// The answer. `expired` says that time ran out: what was not ranked follows by document number.
-    pub fn finish(mut self, expired: bool) -> RankedPart {
+    /// The answer. `expired` says that time ran out: what was not ranked follows by document number. Fails when something
+    /// could not be read.
+    pub fn finish(mut self, expired: bool) -> Result<RankedPart, String> {
+        if let Some(fault) = self.fault.take().or_else(|| self.source.take_fault()) {
+            return Err(fault);
+        }
         let wanted = self.plan.wanted;
         let complete = !expired
             && self.bucket.is_none()
@@ -174,7 +189,7 @@ impl Ranker {
             }
         }
         self.out.truncate(wanted);
-        RankedPart { docs: self.out, candidates: self.candidates.len(), complete, facts: self.facts }
+        Ok(RankedPart { docs: self.out, candidates: self.candidates.len(), complete, facts: self.facts })
     }
 
     fn global(&self, doc: u32) -> DocId {
@@ -192,7 +207,15 @@ impl Ranker {
         }
         let docs: Vec<u32> = self.candidates.iter().collect();
         let sorts = &self.plan.rules.sorts[..self.leading_sorts];
-        let columns: Vec<Vec<SortValue>> = sorts.iter().map(|by| self.sorter.sort_values(by, &docs)).collect();
+        let columns: Result<Vec<Vec<SortValue>>, String> =
+            sorts.iter().map(|by| self.sorter.sort_values(by, &docs)).collect();
+        let columns = match columns {
+            Ok(columns) => columns,
+            Err(fault) => {
+                self.fault = Some(fault);
+                return VecDeque::new();
+            }
+        };
         let mut order: Vec<u32> = (0..docs.len() as u32).collect();
         let compare = |a: u32, b: u32| {
             columns
@@ -287,8 +310,16 @@ impl Ranker {
         let until = (bucket.done + CHUNK_DOCS).min(bucket.docs.len());
         let docs = &bucket.docs[bucket.done..until];
         bucket.done = until;
-        let later: Vec<Vec<SortValue>> =
-            self.plan.rules.sorts[self.leading_sorts..].iter().map(|by| self.sorter.sort_values(by, docs)).collect();
+        let sorts = &self.plan.rules.sorts[self.leading_sorts..];
+        let later: Result<Vec<Vec<SortValue>>, String> =
+            sorts.iter().map(|by| self.sorter.sort_values(by, docs)).collect();
+        let later = match later {
+            Ok(later) => later,
+            Err(fault) => {
+                self.fault = Some(fault);
+                return;
+            }
+        };
         let leading = self.group.as_ref().map_or(&[][..], |work| &work.group.sorts);
         for found in bucket.evaluator.chunk(docs, self.plan.scores) {
             let mut sorts = Vec::new();

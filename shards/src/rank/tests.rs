@@ -1,6 +1,7 @@
 //! Ranking over the naive index: the documented example, rules one by one, and any number of partitions.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use charabia::TokenizerBuilder;
 use serde_json::{Value, json};
@@ -20,15 +21,15 @@ use crate::settings::Settings;
 struct NaiveSorter(Vec<(u32, Value)>);
 
 impl SortSource for NaiveSorter {
-    fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Vec<SortValue> {
-        let SortBy::Field { name, .. } = by else { return vec![SortValue::Missing; docs.len()] };
+    fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Result<Vec<SortValue>, String> {
+        let SortBy::Field { name, .. } = by else { return Ok(vec![SortValue::Missing; docs.len()]) };
         let of = |doc: &u32| self.0.iter().find(|(number, _)| number == doc).map(|(_, value)| &value[name.as_str()]);
         let value = |doc| match of(doc) {
             Some(Value::Number(number)) => SortValue::Number(number.as_f64().unwrap_or(0.0)),
             Some(Value::String(text)) => SortValue::Text(text.clone()),
             _ => SortValue::Missing,
         };
-        docs.iter().map(value).collect()
+        Ok(docs.iter().map(value).collect())
     }
 }
 
@@ -81,14 +82,15 @@ impl<'a> Search<'a> {
         let rules = RuleList::new(settings, &self.sort, self.strategy, graph.term_count == 0);
         let weights =
             if settings.searchable_attributes == ["*"] { 1 } else { settings.searchable_attributes.len() as u32 };
-        let plan = Rc::new(RankPlan { graph, rules, fields, by_attribute, weights, wanted: self.wanted, scores: true });
+        let plan =
+            Arc::new(RankPlan { graph, rules, fields, by_attribute, weights, wanted: self.wanted, scores: true });
         let mut all = RankedPart::default();
         for (number, (source, sorter)) in sources.into_iter().zip(sorters).enumerate() {
             let within = source.documents().clone();
             let place = (PartitionNo(number as u16), count);
             let mut ranker = Ranker::new(plan.clone(), Rc::new(source), Rc::new(NaiveSorter(sorter)), &within, place);
             while ranker.step() {}
-            let part = ranker.finish(false);
+            let part = ranker.finish(false).unwrap();
             all.docs.extend(part.docs);
             all.candidates += part.candidates;
             all.facts.used.extend(part.facts.used);

@@ -1,5 +1,7 @@
 //! What a search answers.
 
+use crate::error::UserError;
+
 /// The result of one search; the server adds the query, the paging fields and the time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SearchAnswer {
@@ -24,4 +26,15 @@ pub struct FacetAnswer {
     pub distribution: Vec<u8>,
     /// `facetStats`
     pub stats: Vec<u8>,
+}
+
+/// Why a search was not answered.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SearchError {
+    /// The request is at fault.
+    #[error(transparent)]
+    User(#[from] UserError),
+    /// A partition could not be read or did not answer.
+    #[error("search failed: {0}")]
+    Partition(String),
 }

@@ -1,0 +1,310 @@
+//! The part of a search that happens on the core that was asked.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ahash::AHashSet;
+use futures_util::future::try_join_all;
+
+use super::answer::{SearchAnswer, SearchError};
+use super::messages::{DistinctValue, PartQuestion, PartReply, RankQuestion, RankedReply};
+use super::part::Pacer;
+use super::plan::{self, Planner};
+use super::request::{PageRequest, SearchRequest};
+use crate::facets::sort::SortBy as CriterionBy;
+use crate::fields::FieldsMap;
+use crate::format::{FormatPlan, HitExtras, MatchWords};
+use crate::ids::PartitionNo;
+use crate::query::{FieldTable, QueryGraph};
+use crate::rank::score::{ScoreFacts, Scorer};
+use crate::rank::{RankPlan, RankedDoc, Rule, SortBy, SortValue};
+use crate::settings::Settings;
+
+/// Milliseconds of a search when the settings do not say.
+const CUTOFF_MS: u64 = 1500;
+/// More documents than the page are ranked when some of them may turn out to belong to one group.
+const DISTINCT_SURPLUS: usize = 4;
+
+/// Asks partitions of the index, wherever they are.
+pub trait Ask {
+    /// Sends a question to one partition and waits for its reply.
+    fn ask<'a>(
+        &'a self,
+        partition: PartitionNo,
+        question: PartQuestion,
+    ) -> Pin<Box<dyn Future<Output = Result<PartReply, SearchError>> + 'a>>;
+}
+
+/// An index at one epoch, as the core that was asked sees it.
+pub struct SearchedIndex<'i> {
+    /// Complete settings.
+    pub settings: &'i Settings,
+    /// All names met so far.
+    pub fields: &'i FieldsMap,
+    /// How many partitions there are, at least 1.
+    pub partitions: u16,
+    /// Made from the settings.
+    pub planner: &'i Planner,
+}
+
+/// Answers a search.
+pub async fn search(
+    index: &SearchedIndex<'_>,
+    request: &SearchRequest,
+    ask: &dyn Ask,
+    pacer: &dyn Pacer,
+) -> Result<SearchAnswer, SearchError> {
+    let started = pacer.now();
+    plan::check(request, index.settings)?;
+    let cutoff = Duration::from_millis(index.settings.search_cutoff_ms.unwrap_or(CUTOFF_MS));
+    let gather = Gather { index, request, ask, pacer, deadline: started + cutoff };
+    let graph = gather.resolved_graph().await?;
+    let words = MatchWords::of(&graph);
+    let total_max = index.settings.pagination.max_total_hits;
+    let (offset, limit) = request.page.window(total_max);
+    let ranked = gather.ranked(graph, offset, limit).await?;
+    let page: Vec<usize> = (0..ranked.docs.len()).skip(offset as usize).take(limit as usize).collect();
+    let hits = gather.fetch(&ranked, &page, words).await?;
+    Ok(SearchAnswer {
+        hit_count: hits.len(),
+        hits: json_array(&hits),
+        total: ranked.total.min(total_max),
+        offset: match request.page {
+            PageRequest::Window { .. } => offset,
+            PageRequest::Numbered { .. } => 0,
+        },
+        facets: None,
+        degraded: ranked.expired,
+    })
+}
+
+struct Gather<'g> {
+    index: &'g SearchedIndex<'g>,
+    request: &'g SearchRequest,
+    ask: &'g dyn Ask,
+    pacer: &'g dyn Pacer,
+    deadline: Duration,
+}
+
+/// The merged order.
+struct Ranked {
+    plan: Arc<RankPlan>,
+    docs: Vec<RankedDoc>,
+    facts: ScoreFacts,
+    total: u64,
+    expired: bool,
+}
+
+impl Gather<'_> {
+    async fn ask_all(&self, question: impl Fn() -> PartQuestion) -> Result<Vec<PartReply>, SearchError> {
+        if self.index.partitions == 1 {
+            return Ok(vec![self.ask.ask(PartitionNo(0), question()).await?]);
+        }
+        try_join_all((0..self.index.partitions).map(|number| self.ask.ask(PartitionNo(number), question()))).await
+    }
+
+    fn field_table(&self) -> FieldTable {
+        FieldTable::new(self.index.fields, self.index.settings, self.request.attributes_to_search_on.as_deref())
+    }
+
+    /// Draws the graph and completes it from the dictionaries of all partitions.
+    async fn resolved_graph(&self) -> Result<QueryGraph, SearchError> {
+        let settings = self.index.settings;
+        let mut graph = self.index.planner.sketch(self.request, settings, self.index.fields);
+        if graph.term_count == 0 {
+            return Ok(graph);
+        }
+        let fields = Arc::new(self.field_table());
+        let nodes = Arc::new(graph.questions());
+        let by_attribute = plan::by_attribute(settings);
+        let question = || PartQuestion::Resolve { nodes: nodes.clone(), fields: fields.clone(), by_attribute };
+        let mut facts = Vec::with_capacity(usize::from(self.index.partitions));
+        for reply in self.ask_all(question).await? {
+            let PartReply::Facts(found) = reply else { return Err(unexpected()) };
+            facts.push(found);
+        }
+        graph.complete(&facts);
+        if plan::needs_counts(self.request, &graph) {
+            self.rank_terms(&mut graph, &fields).await?;
+        }
+        Ok(graph)
+    }
+
+    async fn rank_terms(&self, graph: &mut QueryGraph, fields: &FieldTable) -> Result<(), SearchError> {
+        // How often terms occur does not depend on where this search looks.
+        let fields = match fields.searches_all() {
+            true => fields.clone(),
+            false => FieldTable::new(self.index.fields, self.index.settings, None),
+        };
+        let plan = Arc::new(plan::rank_plan(self.request, self.index.settings, graph.clone(), fields, 0));
+        let mut counts = vec![0; usize::from(graph.term_count)];
+        for reply in self.ask_all(|| PartQuestion::CountTerms(plan.clone())).await? {
+            let PartReply::Counts(found) = reply else { return Err(unexpected()) };
+            counts.iter_mut().zip(found).for_each(|(sum, count)| *sum += count);
+        }
+        graph.rank_by_frequency(&counts);
+        Ok(())
+    }
+
+    /// Ranks as many documents as the page needs, at least.
+    async fn ranked(&self, graph: QueryGraph, offset: u64, limit: u64) -> Result<Ranked, SearchError> {
+        let page_end = usize::try_from(offset + limit).unwrap_or(usize::MAX);
+        let distinct = plan::distinct_field(self.request, self.index.settings);
+        let threshold = self.request.ranking_score_threshold;
+        let mut plan = plan::rank_plan(self.request, self.index.settings, graph, self.field_table(), page_end);
+        let sorts = plan.rules.rules.iter().any(|rule| matches!(rule, Rule::Sort(_)));
+        let narrows = distinct.is_some() || threshold.is_some();
+        if narrows && (self.request.page.is_exact() || (threshold.is_some() && sorts)) {
+            plan.wanted = usize::MAX;
+        } else if distinct.is_some() {
+            plan.wanted = page_end.saturating_mul(DISTINCT_SURPLUS);
+        }
+        let filter = self.request.filter.clone().map(Arc::new);
+        loop {
+            let wanted = plan.wanted;
+            let shared = Arc::new(plan);
+            let time_left = self.deadline.saturating_sub(self.pacer.now());
+            let question = || {
+                let (plan, filter, distinct) = (shared.clone(), filter.clone(), distinct.clone());
+                PartQuestion::Rank(RankQuestion { plan, filter, distinct, time_left })
+            };
+            let mut replies = Vec::with_capacity(usize::from(self.index.partitions));
+            for reply in self.ask_all(question).await? {
+                let PartReply::Ranked(reply) = reply else { return Err(unexpected()) };
+                replies.push(*reply);
+            }
+            let complete = replies.iter().all(|reply| reply.part.complete || reply.expired);
+            let ranked = merge(shared, replies, wanted, distinct.is_some(), threshold);
+            if ranked.docs.len() >= page_end || complete || distinct.is_none() {
+                return Ok(ranked);
+            }
+            plan = (*ranked.plan).clone();
+            plan.wanted = wanted.saturating_mul(DISTINCT_SURPLUS);
+        }
+    }
+
+    /// Fetches the hits of the page from their owners.
+    async fn fetch(&self, ranked: &Ranked, page: &[usize], words: MatchWords) -> Result<Vec<Vec<u8>>, SearchError> {
+        if page.is_empty() {
+            return Ok(Vec::new());
+        }
+        let format = Arc::new(FormatPlan::new(self.request, self.index.settings, self.index.fields, words));
+        let count = self.index.partitions;
+        let scorer = Scorer::new(&ranked.plan, &ranked.facts);
+        let mut wanted: Vec<Vec<_>> = vec![Vec::new(); usize::from(count)];
+        for at in page {
+            let hit = &ranked.docs[*at];
+            let extras = self.extras(hit, ranked, &scorer, &format);
+            wanted[usize::from(hit.doc.partition(count).0)].push((hit.doc.local(count), extras));
+        }
+        let asked = wanted.into_iter().enumerate().map(|(number, hits)| {
+            let question = PartQuestion::Fetch { plan: format.clone(), hits };
+            async move {
+                match &question {
+                    PartQuestion::Fetch { hits, .. } if hits.is_empty() => Ok(PartReply::Hits(Vec::new())),
+                    _ => self.ask.ask(PartitionNo(number as u16), question).await,
+                }
+            }
+        });
+        let mut fetched = Vec::with_capacity(usize::from(count));
+        for reply in try_join_all(asked).await? {
+            let PartReply::Hits(hits) = reply else { return Err(unexpected()) };
+            fetched.push(hits.into_iter());
+        }
+        let next = |at: &usize| fetched[usize::from(ranked.docs[*at].doc.partition(count).0)].next();
+        page.iter().map(next).collect::<Option<Vec<_>>>().ok_or_else(unexpected)
+    }
+
+    fn extras(&self, hit: &RankedDoc, ranked: &Ranked, scorer: &Scorer<'_>, format: &FormatPlan) -> HitExtras {
+        let mut extras = HitExtras::default();
+        if self.request.show_ranking_score {
+            extras.score = Some(scorer.score(hit).global());
+        }
+        if self.request.show_ranking_score_details {
+            let hidden = |field: &str| !self.index.settings.displayed(field);
+            extras.score_details = Some(scorer.details(hit, &hidden));
+        }
+        let plain = self.request.sort.iter().find_map(|criterion| match &criterion.by {
+            CriterionBy::Point { point, is_plain: true } => Some(*point),
+            _ => None,
+        });
+        if let Some(point) = plain.filter(|_| format.retrieve.covers("_geo")) {
+            let same =
+                |by: &SortBy| matches!(by, SortBy::Geo { lat, lng, .. } if *lat == point.lat && *lng == point.lng);
+            let at = ranked.plan.rules.sorts.iter().position(same);
+            if let Some(SortValue::Point { distance, .. }) = at.and_then(|at| hit.sorts.get(at)) {
+                extras.geo_distance = Some(*distance);
+            }
+        }
+        extras
+    }
+}
+
+fn unexpected() -> SearchError {
+    SearchError::Partition("a partition's reply does not fit its question".into())
+}
+
+/// Merges the orders of the partitions; leaves out what is below the threshold and further members of distinct groups.
+fn merge(
+    plan: Arc<RankPlan>,
+    replies: Vec<RankedReply>,
+    wanted: usize,
+    by_groups: bool,
+    threshold: Option<f64>,
+) -> Ranked {
+    let mut total: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
+    let expired = replies.iter().any(|reply| reply.expired);
+    let mut facts = ScoreFacts::default();
+    let mut all: Vec<(RankedDoc, Vec<DistinctValue>)> = Vec::new();
+    let mut incomplete_ends: Vec<RankedDoc> = Vec::new();
+    for reply in replies {
+        if by_groups && !reply.part.complete {
+            incomplete_ends.extend(reply.part.docs.last().cloned());
+        }
+        facts.used.extend(reply.part.facts.used);
+        facts.profiles.extend(reply.part.facts.profiles);
+        let mut distinct = reply.distinct.into_iter();
+        all.extend(reply.part.docs.into_iter().map(|doc| (doc, distinct.next().unwrap_or_default())));
+    }
+    let order = |a: &RankedDoc, b: &RankedDoc| match (a.skipped, b.skipped) {
+        (false, false) => plan.compare(a, b),
+        (true, true) => a.doc.cmp(&b.doc),
+        (a, b) => a.cmp(&b),
+    };
+    all.sort_unstable_by(|a, b| order(&a.0, &b.0));
+    // What a partition holds beyond its last document is unknown, so the merged order is known up to the first such end.
+    if let Some(end) = incomplete_ends.iter().min_by(|a, b| order(a, b)) {
+        let known = all.partition_point(|(doc, _)| order(doc, end).is_le());
+        all.truncate(known);
+    }
+    all.truncate(wanted);
+    let scorer = Scorer::new(&plan, &facts);
+    let mut taken: AHashSet<DistinctValue> = AHashSet::new();
+    let mut docs = Vec::with_capacity(all.len());
+    for (doc, groups) in all {
+        let below = threshold.is_some_and(|least| scorer.score(&doc).global() < least);
+        if below || groups.iter().any(|group| taken.contains(group)) {
+            total -= 1;
+            continue;
+        }
+        taken.extend(groups);
+        docs.push(doc);
+    }
+    drop(scorer);
+    Ranked { plan, docs, facts, total, expired }
+}
+
+fn json_array(items: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(items.iter().map(|item| item.len() + 1).sum::<usize>() + 2);
+    out.push(b'[');
+    for (at, item) in items.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(item);
+    }
+    out.push(b']');
+    out
+}

@@ -1,0 +1,81 @@
+//! What the core that answers a search asks of the partitions. Everything here crosses cores.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::facets::Filter;
+use crate::format::{FormatPlan, HitExtras};
+use crate::ids::LocalDocId;
+use crate::query::{FieldTable, NodeFacts, NodeQuestion};
+use crate::rank::{RankPlan, RankedPart};
+
+/// A question to one partition of an index at one epoch.
+#[derive(Clone, Debug)]
+pub enum PartQuestion {
+    /// What is in the dictionary for each node.
+    Resolve {
+        /// The nodes.
+        nodes: Arc<Vec<NodeQuestion>>,
+        /// Which words are tolerant.
+        fields: Arc<FieldTable>,
+        /// Whether nearness means "in the same field".
+        by_attribute: bool,
+    },
+    /// How many documents match each term.
+    CountTerms(Arc<RankPlan>),
+    /// The best documents.
+    Rank(RankQuestion),
+    /// The bytes of hits, in the order given.
+    Fetch {
+        /// What they show.
+        plan: Arc<FormatPlan>,
+        /// Documents of the partition, with what is shown besides.
+        hits: Vec<(LocalDocId, HitExtras)>,
+    },
+}
+
+/// The search for the best documents.
+#[derive(Clone, Debug)]
+pub struct RankQuestion {
+    /// The order.
+    pub plan: Arc<RankPlan>,
+    /// Which documents to look at.
+    pub filter: Option<Arc<Filter>>,
+    /// The field whose values are asked for, for `distinct`.
+    pub distinct: Option<Arc<str>>,
+    /// What is left of the search's time.
+    pub time_left: Duration,
+}
+
+/// A partition's reply.
+#[derive(Clone, Debug)]
+pub enum PartReply {
+    /// To [`PartQuestion::Resolve`]: for each node.
+    Facts(Vec<NodeFacts>),
+    /// To [`PartQuestion::CountTerms`]: for each term.
+    Counts(Vec<u64>),
+    /// To [`PartQuestion::Rank`].
+    Ranked(Box<RankedReply>),
+    /// To [`PartQuestion::Fetch`]: a JSON object for each hit.
+    Hits(Vec<Vec<u8>>),
+}
+
+/// The best documents of a partition.
+#[derive(Clone, Debug, Default)]
+pub struct RankedReply {
+    /// In order, with what scores need.
+    pub part: RankedPart,
+    /// For each document its values of the distinct field; empty when `distinct` was not asked for.
+    pub distinct: Vec<Vec<DistinctValue>>,
+    /// Whether time ran out.
+    pub expired: bool,
+}
+
+/// A value that makes documents members of one group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum DistinctValue {
+    /// Order-preserving bits of a number.
+    Number(u64),
+    /// A normalised string.
+    Text(Box<str>),
+}

@@ -1,0 +1,195 @@
+//! The part of a search that happens on the core that owns a partition.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use roaring::RoaringBitmap;
+
+use super::answer::SearchError;
+use super::messages::{DistinctValue, PartQuestion, PartReply, RankQuestion, RankedReply};
+use crate::facets::geo::GeoPoint;
+use crate::facets::sort::{SortCriterion, SortValue as KeyValue, sort_keys};
+use crate::facets::{FacetError, FacetSource, SortBy as CriterionBy};
+use crate::format::{FormatPlan, HitExtras, HitWriter};
+use crate::ids::{FieldId, LocalDocId, PartitionNo};
+use crate::query::{Cutter, TermSource};
+use crate::rank::classes::{ANY_CLASS, NodeDocs};
+use crate::rank::ranker::SortSource;
+use crate::rank::{RankPlan, Ranker, SortBy, SortValue};
+
+/// The fields of a stored document, each with its JSON text.
+pub type StoredFields<'d> = &'d [(FieldId, &'d [u8])];
+
+/// One partition of an index at one epoch, as a search sees it.
+pub trait SearchPartition: TermSource + FacetSource {
+    /// Its number, and how many partitions the index has.
+    fn place(&self) -> (PartitionNo, u16);
+
+    /// Calls `each` with the stored fields of a document, in order, each with its JSON text; fails for one that is not there.
+    fn with_record(&self, doc: LocalDocId, each: &mut dyn FnMut(StoredFields<'_>)) -> Result<(), String>;
+
+    /// Cuts texts as the index does.
+    fn cutter(&self) -> &dyn Cutter;
+}
+
+/// Keeps a search from holding its core for long, and from running longer than it may.
+pub trait Pacer {
+    /// The time since some fixed moment.
+    fn now(&self) -> Duration;
+    /// Whether others wait for the core.
+    fn should_yield(&self) -> bool;
+    /// Lets them run.
+    fn yield_now(&self) -> Pin<Box<dyn Future<Output = ()> + '_>>;
+}
+
+/// Answers a question to a partition.
+pub async fn answer_part(
+    partition: Rc<dyn SearchPartition>,
+    question: PartQuestion,
+    pacer: &dyn Pacer,
+) -> Result<PartReply, SearchError> {
+    match question {
+        PartQuestion::Resolve { nodes, fields, by_attribute } => {
+            let mut facts = Vec::with_capacity(nodes.len());
+            for node in nodes.iter() {
+                facts.push(node.answer(&*partition, &fields, by_attribute));
+                pause(pacer).await;
+            }
+            partition.take_fault().map_or(Ok(PartReply::Facts(facts)), |fault| Err(SearchError::Partition(fault)))
+        }
+        PartQuestion::CountTerms(plan) => Ok(PartReply::Counts(count_terms(partition, plan))),
+        PartQuestion::Rank(question) => rank(partition, question, pacer).await,
+        PartQuestion::Fetch { plan, hits } => {
+            let mut written = Vec::with_capacity(hits.len());
+            for (doc, extras) in hits {
+                written.push(write_hit(&*partition, &plan, doc, extras).map_err(SearchError::Partition)?);
+                pause(pacer).await;
+            }
+            Ok(PartReply::Hits(written))
+        }
+    }
+}
+
+async fn pause(pacer: &dyn Pacer) {
+    if pacer.should_yield() {
+        pacer.yield_now().await;
+    }
+}
+
+/// A joined word counts for each of its terms.
+fn count_terms(partition: Rc<dyn SearchPartition>, plan: Arc<RankPlan>) -> Vec<u64> {
+    let source: Rc<dyn TermSource> = partition;
+    let node_docs = NodeDocs::new(plan.clone(), source);
+    (0..usize::from(plan.graph.term_count))
+        .map(|term| {
+            let nodes = plan.graph.nodes.iter().enumerate().filter(|(_, node)| node.terms().contains(&term));
+            let mut docs = RoaringBitmap::new();
+            nodes.for_each(|(at, _)| docs |= &**node_docs.class(at, ANY_CLASS));
+            docs.len()
+        })
+        .collect()
+}
+
+async fn rank(
+    partition: Rc<dyn SearchPartition>,
+    question: RankQuestion,
+    pacer: &dyn Pacer,
+) -> Result<PartReply, SearchError> {
+    let deadline = pacer.now() + question.time_left;
+    let filtered =
+        question.filter.as_ref().map(|filter| filter.evaluate(&*partition)).transpose().map_err(facet_error)?;
+    let within = filtered.as_ref().unwrap_or_else(|| TermSource::documents(&*partition));
+    let sorter = Rc::new(ColumnSorter(partition.clone()));
+    let mut ranker = Ranker::new(question.plan, partition.clone(), sorter, within, partition.place());
+    let mut expired = question.time_left.is_zero() && ranker.has_rules();
+    while !expired && ranker.step() {
+        pause(pacer).await;
+        expired = pacer.now() > deadline;
+    }
+    let part = ranker.finish(expired).map_err(SearchError::Partition)?;
+    let mut distinct = Vec::new();
+    if let Some(field) = question.distinct {
+        let (_, count) = partition.place();
+        let field = partition.fields().id(&field);
+        for ranked in &part.docs {
+            distinct
+                .push(distinct_values(&*partition, field, ranked.doc.local(count)).map_err(SearchError::Partition)?);
+        }
+    }
+    Ok(PartReply::Ranked(Box::new(RankedReply { part, distinct, expired })))
+}
+
+fn distinct_values(
+    partition: &dyn SearchPartition,
+    field: Option<FieldId>,
+    doc: LocalDocId,
+) -> Result<Vec<DistinctValue>, String> {
+    let Some(field) = field else { return Ok(Vec::new()) };
+    let columns = partition.columns();
+    let values = columns.values(field, doc).map_err(|error| error.to_string())?;
+    let Some(values) = values else { return Ok(Vec::new()) };
+    let numbers = values.numbers().map(DistinctValue::Number);
+    Ok(numbers.chain(values.strings().map(|(text, _)| DistinctValue::Text(text.into()))).collect())
+}
+
+fn facet_error(error: FacetError) -> SearchError {
+    match error {
+        FacetError::User(error) => SearchError::User(error),
+        FacetError::Column(error) => SearchError::Partition(error.to_string()),
+    }
+}
+
+fn write_hit(
+    partition: &dyn SearchPartition,
+    plan: &FormatPlan,
+    doc: LocalDocId,
+    extras: HitExtras,
+) -> Result<Vec<u8>, String> {
+    let mut hit = Vec::with_capacity(512);
+    let writer = HitWriter::new(plan, partition.fields(), partition.cutter());
+    let mut extras = Some(extras);
+    partition.with_record(doc, &mut |fields| {
+        writer.write(fields.iter().copied(), extras.take().unwrap_or_default(), &mut hit);
+    })?;
+    Ok(hit)
+}
+
+/// Sort values out of the columns.
+struct ColumnSorter(Rc<dyn SearchPartition>);
+
+impl SortSource for ColumnSorter {
+    fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Result<Vec<SortValue>, String> {
+        let source = &*self.0;
+        let criterion = match by {
+            SortBy::Field { name, descending } => SortCriterion::field(name.as_str(), *descending),
+            SortBy::Geo { lat, lng, descending, .. } => SortCriterion {
+                by: CriterionBy::Point { point: GeoPoint { lat: *lat, lng: *lng }, is_plain: true },
+                descending: *descending,
+            },
+        };
+        let is_geo = matches!(by, SortBy::Geo { .. });
+        let columns = source.columns();
+        let locals = docs.iter().map(|doc| LocalDocId(*doc));
+        let keys = sort_keys(source, &[criterion], locals).map_err(|error| error.to_string())?;
+        keys.iter()
+            .zip(docs)
+            .map(|(keys, doc)| {
+                let Some(key) = keys.first() else { return Ok(SortValue::Missing) };
+                Ok(match key.value(by.is_descending()) {
+                    KeyValue::Number(distance) if is_geo => {
+                        match columns.point(LocalDocId(*doc)).map_err(|error| error.to_string())? {
+                            Some(point) => SortValue::Point { distance, lat: point.lat, lng: point.lng },
+                            None => SortValue::Missing,
+                        }
+                    }
+                    KeyValue::Number(number) => SortValue::Number(number),
+                    KeyValue::String(text) => SortValue::Text(text.to_owned()),
+                    KeyValue::Missing => SortValue::Missing,
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,147 @@
+//! From a request to the plans that partitions follow, with the checks that need the index.
+
+use std::sync::Arc;
+
+use charabia::Language;
+
+use super::answer::SearchError;
+use super::request::{MatchingStrategy, SearchRequest};
+use crate::error::UserError;
+use crate::facets::sort::{SortBy as CriterionBy, check_sort, check_sort_rule};
+use crate::fields::FieldsMap;
+use crate::query::context::{Synonyms, normalise_synonyms};
+use crate::query::{Cutter, FieldTable, ParsedQuery, QueryContext, QueryGraph};
+use crate::rank::{RankPlan, RuleList, SortBy};
+use crate::settings::{ProximityPrecision, Settings, matches_pattern};
+
+/// What planning needs of an index's settings besides themselves; costs a little to make, so it is kept while they last.
+pub struct Planner {
+    cutter: Box<dyn Cutter>,
+    synonyms: Synonyms,
+}
+
+impl Planner {
+    /// The planner of an index with these settings, cut by a tokenizer set up from them.
+    pub fn new(settings: &Settings, cutter: Box<dyn Cutter>) -> Self {
+        let synonyms = normalise_synonyms(settings, &*cutter);
+        Self { cutter, synonyms }
+    }
+
+    /// Cuts the query and draws the graph; no dictionary was looked at yet.
+    pub fn sketch(&self, request: &SearchRequest, settings: &Settings, fields: &FieldsMap) -> QueryGraph {
+        let text = request.query.as_deref().unwrap_or("");
+        let context = QueryContext::new(&*self.cutter, &self.synonyms, settings);
+        let parsed = if text.is_empty() {
+            ParsedQuery::default()
+        } else {
+            context.parse(text, query_languages(request, settings, fields).as_deref())
+        };
+        QueryGraph::sketch(&parsed, &context, settings, request.matching_strategy)
+    }
+}
+
+/// The languages that the request names; `None` when it names none.
+pub fn named_languages(request: &SearchRequest) -> Option<Vec<Language>> {
+    let locales = request.locales.as_ref().filter(|locales| !locales.is_empty())?;
+    Some(locales.iter().filter_map(Language::from_code).collect())
+}
+
+/// The languages that the query may be in: those named, else those of the rules for the fields searched.
+fn query_languages(request: &SearchRequest, settings: &Settings, fields: &FieldsMap) -> Option<Vec<Language>> {
+    if request.locales.is_some() {
+        return named_languages(request);
+    }
+    let rules = settings.localized_attributes.as_deref().unwrap_or(&[]);
+    if rules.is_empty() {
+        return None;
+    }
+    let searched = FieldTable::new(fields, settings, request.attributes_to_search_on.as_deref());
+    let mut languages: Vec<Language> = Vec::new();
+    for name in searched.searched().filter_map(|field| fields.name(field)) {
+        let covers = |patterns: &[String]| patterns.iter().any(|pattern| matches_pattern(pattern, name));
+        for code in rules.iter().filter(|rule| covers(&rule.attribute_patterns)).flat_map(|rule| &rule.locales) {
+            languages.extend(Language::from_code(code).filter(|language| !languages.contains(language)));
+        }
+    }
+    (!languages.is_empty()).then_some(languages)
+}
+
+/// Checks what only the index can tell, in the order in which mistakes are reported.
+pub fn check(request: &SearchRequest, settings: &Settings) -> Result<(), SearchError> {
+    check_sort_rule(&request.sort, settings, "invalid_search_sort")?;
+    check_sort(&request.sort, settings, "invalid_search_sort")?;
+    let is_filterable = |name: &str| {
+        settings.filterable(name).is_some_and(|features| features.filter.equality || features.filter.comparison)
+    };
+    if let Some(name) = request.distinct.as_deref().filter(|name| !is_filterable(name)) {
+        let message = format!("attribute `{name}` is not filterable, so results cannot be distinct by it");
+        return Err(UserError::new("invalid_search_distinct", message).into());
+    }
+    if let Some(filter) = &request.filter {
+        filter.check_attributes(settings)?;
+    }
+    if let Some(name) = request.facets.iter().flatten().find(|name| *name != "*" && !is_filterable(name)) {
+        let message = format!("attribute `{name}` is not filterable, so its values are not counted");
+        return Err(UserError::new("invalid_search_facets", message).into());
+    }
+    check_search_on(request, settings)
+}
+
+fn check_search_on(request: &SearchRequest, settings: &Settings) -> Result<(), SearchError> {
+    if settings.searchable_attributes.iter().any(|name| name == "*") {
+        return Ok(());
+    }
+    for name in request.attributes_to_search_on.iter().flatten().filter(|name| !name.contains('*')) {
+        if settings.searchable_weight(name).is_none() {
+            let message = format!("attribute `{name}` is not searchable");
+            return Err(UserError::new("invalid_search_attributes_to_search_on", message).into());
+        }
+    }
+    Ok(())
+}
+
+/// The plan of a search whose graph is complete. `wanted` is how many documents each partition should rank.
+pub fn rank_plan(
+    request: &SearchRequest,
+    settings: &Settings,
+    graph: QueryGraph,
+    fields: FieldTable,
+    wanted: usize,
+) -> RankPlan {
+    let sort: Vec<SortBy> = request
+        .sort
+        .iter()
+        .map(|criterion| match &criterion.by {
+            CriterionBy::Field(name) => SortBy::Field { name: name.clone(), descending: criterion.descending },
+            CriterionBy::Point { point, .. } => SortBy::Geo {
+                lat: point.lat,
+                lng: point.lng,
+                shown: format!("_geoPoint({}, {})", point.lat, point.lng),
+                descending: criterion.descending,
+            },
+        })
+        .collect();
+    let rules = RuleList::new(settings, &sort, request.matching_strategy, graph.term_count == 0);
+    let weights = match settings.searchable_attributes.iter().any(|name| name == "*") {
+        true => 1,
+        false => settings.searchable_attributes.len() as u32,
+    };
+    let scores =
+        request.show_ranking_score || request.show_ranking_score_details || request.ranking_score_threshold.is_some();
+    RankPlan { graph, rules, fields, by_attribute: by_attribute(settings), weights, wanted, scores }
+}
+
+/// Whether nearness means "in the same field".
+pub fn by_attribute(settings: &Settings) -> bool {
+    settings.proximity_precision == ProximityPrecision::ByAttribute
+}
+
+/// Whether a search must count documents by term before it can rank.
+pub fn needs_counts(request: &SearchRequest, graph: &QueryGraph) -> bool {
+    request.matching_strategy == MatchingStrategy::Frequency && graph.term_count > 1
+}
+
+/// The field by which results are distinct.
+pub fn distinct_field(request: &SearchRequest, settings: &Settings) -> Option<Arc<str>> {
+    request.distinct.as_deref().or(settings.distinct_attribute.as_deref()).map(Arc::from)
+}
