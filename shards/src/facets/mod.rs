@@ -7,6 +7,8 @@
 //! Everything here is synchronous and pure over a snapshot: the callers on an executor decide when to yield.
 
 pub mod columns;
+pub mod distinct;
+pub mod distribution;
 pub mod extract;
 pub mod filter;
 pub mod geo;

@@ -16,9 +16,9 @@ pub const DICTIONARY: TreeId = TreeId(3);
 pub const EXTERNAL_IDS: TreeId = TreeId(4);
 /// field (u16), order-preserving bits of the f64 (u64), doc >> 16 (u16) -> bitmap of doc & 0xffff.
 pub const FACET_NUMBERS: TreeId = TreeId(5);
-/// field (u16), normalised string, 0x00, doc >> 16 (u16) -> bitmap of doc & 0xffff.
+/// field (u16), normalised string with 0 and 1 escaped, 0x00, doc >> 16 (u16) -> bitmap of doc & 0xffff.
 pub const FACET_STRINGS: TreeId = TreeId(6);
-/// field (u16), normalised string -> one original spelling.
+/// Reserved and empty: spellings are read from the documents' own values (see `facets::columns`).
 pub const FACET_ORIGINALS: TreeId = TreeId(7);
 /// field (u16), kind (u8: exists, null, empty), doc >> 16 (u16) -> bitmap of doc & 0xffff.
 pub const FACET_FLAGS: TreeId = TreeId(8);

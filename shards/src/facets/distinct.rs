@@ -1,0 +1,107 @@
+//! Groups of documents that share a value: at most one of each is returned.
+
+use ahash::AHashSet;
+use roaring::RoaringBitmap;
+
+use crate::error::UserError;
+use crate::facets::columns::ColumnError;
+use crate::facets::source::FacetSource;
+use crate::ids::LocalDocId;
+use crate::settings::Settings;
+
+/// One value that a group is made of, the same on every partition.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GroupValue {
+    /// `normalise::number_bits`: `1` and `1.0` are one group.
+    Number(u64),
+    /// A normalised string.
+    String(Box<str>),
+}
+
+/// Checks that a request's own `distinct` may be used: the attribute must be filterable. The setting needs no check.
+pub fn check_distinct(field: &str, settings: &Settings, code: &'static str) -> Result<(), UserError> {
+    let filter = settings.filterable(field).map(|features| features.filter);
+    if filter.is_some_and(|filter| filter.equality || filter.comparison) {
+        return Ok(());
+    }
+    Err(UserError::new(code, format!("attribute `{field}` is not filterable and thus cannot be used as distinct")))
+}
+
+/// The values of a document on the distinct field. A document without any belongs to no group and is always kept.
+pub fn group_values(
+    source: &dyn FacetSource,
+    field: &str,
+    document: LocalDocId,
+) -> Result<Vec<GroupValue>, ColumnError> {
+    let Some(field) = source.fields().id(field) else { return Ok(Vec::new()) };
+    let Some(values) = source.columns().values(field, document)? else { return Ok(Vec::new()) };
+    let numbers = values.numbers().map(GroupValue::Number);
+    Ok(numbers.chain(values.strings().map(|(value, _)| GroupValue::String(value.into()))).collect())
+}
+
+/// The documents of the partition that have any of these values.
+pub fn group_members(
+    source: &dyn FacetSource,
+    field: &str,
+    values: &[GroupValue],
+) -> Result<RoaringBitmap, ColumnError> {
+    let mut members = RoaringBitmap::new();
+    let Some(field) = source.fields().id(field) else { return Ok(members) };
+    for value in values {
+        members |= match value {
+            GroupValue::Number(bits) => source.columns().with_number(field, *bits)?,
+            GroupValue::String(value) => source.columns().with_string(field, value)?,
+        };
+    }
+    Ok(members)
+}
+
+/// The groups met so far while walking documents in their final order.
+#[derive(Clone, Debug, Default)]
+pub struct Groups {
+    taken: AHashSet<GroupValue>,
+}
+
+impl Groups {
+    /// Whether the next document is kept: none of its values was taken before. It then takes all of them; a document that
+    /// is dropped takes none.
+    pub fn admit(&mut self, values: Vec<GroupValue>) -> bool {
+        if values.iter().any(|value| self.taken.contains(value)) {
+            return false;
+        }
+        self.taken.extend(values);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::facets::test_support::{Facets, filterable};
+
+    #[test]
+    fn any_shared_value_makes_a_group() {
+        let documents = [
+            json!({"g": ["a", 1]}),
+            json!({"g": "A "}),
+            json!({"g": 1.0}),
+            json!({"g": "1"}),
+            json!({"g": null}),
+            json!({"h": 1}),
+            json!({"g": ["b", "a"]}),
+            json!({"g": "b"}),
+        ];
+        let facets = Facets::with(filterable(&["g"]), documents);
+        let mut groups = Groups::default();
+        let values = |document| group_values(&facets, "g", LocalDocId(document)).expect("memory does not fail");
+        let kept: Vec<u32> = (0..8).filter(|document| groups.admit(values(*document))).collect();
+        assert_eq!(kept, [0, 3, 4, 5, 7], "a dropped document takes nothing");
+        let members = group_members(&facets, "g", &values(0)).expect("memory does not fail");
+        assert_eq!(members.iter().collect::<Vec<_>>(), [0, 1, 2, 6]);
+        assert!(
+            check_distinct("g", &facets.settings, "c").is_ok() && check_distinct("h", &facets.settings, "c").is_err()
+        );
+    }
+}

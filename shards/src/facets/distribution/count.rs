@@ -1,0 +1,152 @@
+//! Counting on one partition, and merging.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use roaring::RoaringBitmap;
+
+use super::{EXACT_DOCUMENTS_MAX, FacetPlan};
+use crate::facets::columns::{ColumnError, Columns};
+use crate::facets::source::FacetSource;
+use crate::ids::{DocId, FieldId, LocalDocId};
+
+/// Counts of all facets of a plan, in its order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FacetCounts {
+    /// One for each planned facet.
+    pub(super) facets: Vec<FieldCounts>,
+    /// How many documents were counted.
+    pub(super) documents: u64,
+}
+
+/// Counts of one facet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct FieldCounts {
+    /// By number bits.
+    pub numbers: BTreeMap<u64, u64>,
+    /// By normalised string.
+    pub strings: BTreeMap<Box<str>, StringCount>,
+    /// The bits of the least and the greatest number.
+    pub range: Option<(u64, u64)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct StringCount {
+    pub count: u64,
+    /// The least document counted.
+    pub first: DocId,
+    /// How that document spells the value.
+    pub spelling: Box<str>,
+}
+
+/// Counts the facets of a partition's matching documents.
+pub fn count_facets(
+    source: &dyn FacetSource,
+    plan: &FacetPlan,
+    documents: &RoaringBitmap,
+) -> Result<FacetCounts, ColumnError> {
+    let counter = Counter { source, columns: source.columns(), documents };
+    let count = |field: FieldId| {
+        if documents.len() <= EXACT_DOCUMENTS_MAX { counter.by_document(field) } else { counter.by_value(field) }
+    };
+    let facets = plan.facets.iter().map(|facet| count(facet.field)).collect::<Result<_, _>>()?;
+    Ok(FacetCounts { facets, documents: documents.len() })
+}
+
+pub(super) struct Counter<'c> {
+    pub source: &'c dyn FacetSource,
+    pub columns: Columns<'c>,
+    pub documents: &'c RoaringBitmap,
+}
+
+impl Counter<'_> {
+    /// Reads every document's values.
+    pub fn by_document(&self, field: FieldId) -> Result<FieldCounts, ColumnError> {
+        let mut counts = FieldCounts::default();
+        for document in self.documents.iter().map(LocalDocId) {
+            let Some(values) = self.columns.values(field, document)? else { continue };
+            for bits in values.numbers() {
+                *counts.numbers.entry(bits).or_default() += 1;
+            }
+            for (value, spelling) in values.strings() {
+                if let Some(known) = counts.strings.get_mut(value) {
+                    known.count += 1;
+                } else {
+                    let first = self.source.global(document);
+                    counts.strings.insert(value.into(), StringCount { count: 1, first, spelling: spelling.into() });
+                }
+            }
+        }
+        counts.range = counts.numbers.first_key_value().zip(counts.numbers.last_key_value()).map(|(a, b)| (*a.0, *b.0));
+        Ok(counts)
+    }
+
+    /// Intersects every value's documents.
+    pub fn by_value(&self, field: FieldId) -> Result<FieldCounts, ColumnError> {
+        let mut counts = FieldCounts::default();
+        self.columns.walk_numbers(field, false, &mut |bits, documents| {
+            let count = documents.intersection_len(self.documents);
+            if count > 0 {
+                counts.numbers.insert(*bits, count);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        self.columns.walk_strings(field, false, &mut |value, documents| {
+            let documents = documents & self.documents;
+            if let Some(first) = documents.min() {
+                let spelling = self.spelling(field, LocalDocId(first), value)?;
+                let first = self.source.global(LocalDocId(first));
+                counts.strings.insert(value.into(), StringCount { count: documents.len(), first, spelling });
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        counts.range = counts.numbers.first_key_value().zip(counts.numbers.last_key_value()).map(|(a, b)| (*a.0, *b.0));
+        Ok(counts)
+    }
+
+    fn spelling(&self, field: FieldId, document: LocalDocId, value: &str) -> Result<Box<str>, ColumnError> {
+        let values = self.columns.values(field, document)?;
+        let spelling = values.and_then(|values| values.strings().find(|(found, _)| *found == value));
+        Ok(spelling.map_or(value, |(_, spelling)| spelling).into())
+    }
+}
+
+impl FacetCounts {
+    /// Adds the counts of another partition under the same plan.
+    pub fn merge(&mut self, other: Self) {
+        self.documents += other.documents;
+        if self.facets.is_empty() {
+            self.facets = other.facets;
+            return;
+        }
+        for (mine, theirs) in self.facets.iter_mut().zip(other.facets) {
+            mine.merge(theirs);
+        }
+    }
+}
+
+impl FieldCounts {
+    fn merge(&mut self, other: Self) {
+        for (bits, count) in other.numbers {
+            *self.numbers.entry(bits).or_default() += count;
+        }
+        for (value, theirs) in other.strings {
+            match self.strings.get_mut(&value) {
+                None => {
+                    self.strings.insert(value, theirs);
+                }
+                Some(mine) => {
+                    mine.count += theirs.count;
+                    if theirs.first < mine.first {
+                        mine.first = theirs.first;
+                        mine.spelling = theirs.spelling;
+                    }
+                }
+            }
+        }
+        self.range = match (self.range, other.range) {
+            (Some(mine), Some(theirs)) => Some((mine.0.min(theirs.0), mine.1.max(theirs.1))),
+            (mine, theirs) => mine.or(theirs),
+        };
+    }
+}

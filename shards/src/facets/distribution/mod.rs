@@ -1,0 +1,79 @@
+//! Facets in search: how many of the matching documents have each value, and the least and greatest numbers.
+//!
+//! Each partition counts ([`count_facets`]), the counts merge ([`FacetCounts::merge`]), and the whole is put in order and
+//! cut ([`FacetCounts::finish`]). The result does not depend on how documents are spread over partitions.
+
+mod count;
+mod finish;
+#[cfg(test)]
+mod tests;
+
+pub use count::{FacetCounts, count_facets};
+pub use finish::{Distribution, FacetValues};
+
+use crate::error::UserError;
+use crate::fields::FieldsMap;
+use crate::ids::FieldId;
+use crate::settings::{FacetOrder, Settings, covers_subtree};
+
+/// Up to this many matching documents their values are read one by one, and numbers are ordered as text.
+pub const EXACT_DOCUMENTS_MAX: u64 = 3000;
+
+/// Which facets to count and how to show them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FacetPlan {
+    /// In alphabetical order.
+    pub facets: Vec<PlannedFacet>,
+    /// `maxValuesPerFacet`.
+    pub values_max: u64,
+}
+
+/// One facet to count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedFacet {
+    /// The field.
+    pub field: FieldId,
+    /// Its path.
+    pub name: String,
+    /// The order of its values.
+    pub order: FacetOrder,
+}
+
+/// Checks that every name can be a facet; fails with `code`. A `*` in the list switches the check off.
+pub fn check_facets(names: &[String], settings: &Settings, code: &'static str) -> Result<(), UserError> {
+    if names.iter().any(|name| name == "*") {
+        return Ok(());
+    }
+    match names.iter().find(|name| !is_facet(settings, name)) {
+        Some(name) => Err(UserError::new(code, format!("attribute `{name}` is not filterable and thus no facet"))),
+        None => Ok(()),
+    }
+}
+
+fn is_facet(settings: &Settings, field: &str) -> bool {
+    settings.filterable(field).is_some_and(|features| features.filter.equality || features.filter.comparison)
+}
+
+impl FacetPlan {
+    /// The facets that names (checked before) stand for: each with all fields below it, `*` for all, as far as the index
+    /// has met them.
+    pub fn new(names: &[String], fields: &FieldsMap, settings: &Settings) -> Self {
+        let all = names.iter().any(|name| name == "*");
+        let orders = &settings.faceting.sort_facet_values_by;
+        let fallback = orders.get("*").copied().unwrap_or(FacetOrder::Alpha);
+        let wanted =
+            |name: &str| (all || names.iter().any(|chosen| covers_subtree(chosen, name))) && is_facet(settings, name);
+        // Only a facet that was named itself has an order of its own, and only where nothing was named `*`.
+        let order = |name: &str| {
+            let is_named = !all && names.iter().any(|chosen| chosen == name);
+            orders.get(name).copied().filter(|_| is_named).unwrap_or(fallback)
+        };
+        let mut facets: Vec<_> = fields
+            .iter()
+            .filter(|(_, name)| wanted(name))
+            .map(|(field, name)| PlannedFacet { field, name: name.to_owned(), order: order(name) })
+            .collect();
+        facets.sort_by(|left, right| left.name.cmp(&right.name));
+        Self { facets, values_max: settings.faceting.max_values_per_facet }
+    }
+}
