@@ -10,7 +10,8 @@ pub const META: TreeId = TreeId(0);
 pub const DOCUMENTS: TreeId = TreeId(1);
 /// term bytes, 0x00, first `doc` of the block -> posting block (see `text::postings`).
 pub const POSTINGS: TreeId = TreeId(2);
-/// term bytes -> how many documents of the partition hold it (varint).
+/// term bytes -> how many documents of the partition hold it (varint); then, if not all of them hold a tolerant occurrence, how
+/// many do (varint).
 pub const DICTIONARY: TreeId = TreeId(3);
 /// Partition 0 only: external id -> DocId of the index (u32).
 pub const EXTERNAL_IDS: TreeId = TreeId(4);
@@ -28,3 +29,6 @@ pub const FACET_VALUES: TreeId = TreeId(9);
 pub const GEO_POINTS: TreeId = TreeId(10);
 /// Partition 0 only: field (u16) -> name and how many documents of the index have it at top level.
 pub const FIELDS: TreeId = TreeId(11);
+/// `doc` -> for each searchable field with at most 30 indexed words: the field's distance from the one before (varint) and how
+/// many words (u8).
+pub const WORD_COUNTS: TreeId = TreeId(12);

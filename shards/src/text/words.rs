@@ -62,7 +62,7 @@ impl FieldCursor {
 
 /// Whether a word is of digits and ASCII punctuation only, and so under `disableOnNumbers`.
 pub fn is_numeric(word: &str) -> bool {
-    word.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_punctuation())
+    word.chars().all(|c| c.is_numeric() || c.is_ascii_punctuation())
 }
 
 #[cfg(test)]
@@ -122,6 +122,6 @@ mod tests {
 
     #[test]
     fn numbers_with_punctuation_are_numeric() {
-        assert!(is_numeric("42") && is_numeric("3$") && !is_numeric("4x4") && !is_numeric("①"));
+        assert!(is_numeric("42") && is_numeric("3$") && is_numeric("٣") && !is_numeric("4x4"));
     }
 }

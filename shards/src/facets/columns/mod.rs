@@ -26,6 +26,6 @@ mod writer;
 pub use keys::Flag;
 pub use reader::{Columns, Visit};
 pub use reindex::{ReindexPlan, drop_field, drop_points};
-pub use store::{ColumnError, ColumnRead, ColumnWrite};
+pub use store::{ColumnError, ColumnRead, ColumnWrite, Entry};
 pub use values::DocValues;
 pub use writer::ColumnWriter;

@@ -1,0 +1,63 @@
+//! Why a partition could not be read or written.
+
+use storage_engine::{CommitError, OpenError, ReadError, WriteError};
+
+use crate::document::json::JsonError;
+use crate::document::record::DamagedRecord;
+use crate::error::UserError;
+use crate::facets::FacetError;
+use crate::facets::columns::ColumnError;
+use crate::text::postings::DamagedBlock;
+
+/// Why a partition could not be read or written. Except for [`PartitionError::User`] its file or its disk is at fault.
+#[derive(Debug, thiserror::Error)]
+pub enum PartitionError {
+    /// The request is at fault.
+    #[error(transparent)]
+    User(#[from] UserError),
+    /// A page is damaged.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A change was refused.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The state could not be made durable.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// The file could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The columns.
+    #[error(transparent)]
+    Column(#[from] ColumnError),
+    /// A stored entry that no writer makes; says which.
+    #[error("a stored {0} is damaged")]
+    Damaged(&'static str),
+}
+
+impl From<DamagedBlock> for PartitionError {
+    fn from(_: DamagedBlock) -> Self {
+        Self::Damaged("posting block")
+    }
+}
+
+impl From<DamagedRecord> for PartitionError {
+    fn from(_: DamagedRecord) -> Self {
+        Self::Damaged("document")
+    }
+}
+
+impl From<JsonError> for PartitionError {
+    fn from(_: JsonError) -> Self {
+        Self::Damaged("document")
+    }
+}
+
+impl From<FacetError> for PartitionError {
+    fn from(error: FacetError) -> Self {
+        match error {
+            FacetError::User(error) => Self::User(error),
+            FacetError::Column(error) => Self::Column(error),
+        }
+    }
+}

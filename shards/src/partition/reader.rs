@@ -1,0 +1,301 @@
+//! One partition at one epoch, to be read.
+
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use roaring::RoaringBitmap;
+use storage_engine::{ReadTree, Snapshot};
+
+use super::columns::SnapshotColumns;
+use super::error::PartitionError;
+use super::memory::{PartitionMemory, TermCounts};
+use super::trees::{DICTIONARY, DOCUMENTS, POSTINGS, WORD_COUNTS};
+use crate::document::record::{RawDocument, Record};
+use crate::facets::FacetSource;
+use crate::facets::columns::Columns;
+use crate::fields::FieldsMap;
+use crate::ids::{DocId, Epoch, FieldId, LocalDocId, PartitionNo};
+use crate::query::TermSource;
+use crate::settings::Settings;
+use crate::text::TextTokenizer;
+use crate::text::dictionary::{Dictionary, typo_automaton};
+use crate::text::postings::{Block, Occurrence, block_key, parse_block_key, take_varint};
+
+/// Bytes of term bitmaps that one epoch of a partition keeps at hand.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// Everything about an epoch that all partitions of an index share.
+#[derive(Clone)]
+pub struct EpochFacts {
+    /// The epoch's number.
+    pub epoch: Epoch,
+    /// All names.
+    pub fields: Arc<FieldsMap>,
+    /// Complete settings.
+    pub settings: Arc<Settings>,
+    /// The tokenizer of these settings.
+    pub tokenizer: Rc<TextTokenizer>,
+    /// Partitions of the index.
+    pub partition_count: u16,
+}
+
+/// One partition at one epoch: a snapshot with what its core keeps in memory. Lives as long as a search needs it.
+///
+/// Lookups that the ranking makes cannot fail half way: when a page turns out damaged they answer as if nothing were there, and
+/// [`PartitionReader::damage`] then says so; whoever answers a request asks for it at the end and fails the request.
+pub struct PartitionReader {
+    columns: SnapshotColumns,
+    number: PartitionNo,
+    facts: EpochFacts,
+    memory: PartitionMemory,
+    cache: RefCell<TermCache>,
+    damage: OnceCell<String>,
+}
+
+#[derive(Default)]
+struct TermCache {
+    terms: AHashMap<Box<str>, Rc<RoaringBitmap>>,
+    bytes: usize,
+}
+
+impl PartitionReader {
+    /// A reader of `snapshot`, which `memory` belongs to.
+    pub fn new(snapshot: Snapshot, number: PartitionNo, facts: EpochFacts, memory: PartitionMemory) -> Self {
+        let (cache, damage) = (RefCell::default(), OnceCell::new());
+        Self { columns: SnapshotColumns(snapshot), number, facts, memory, cache, damage }
+    }
+
+    /// The epoch of the index that this is.
+    pub fn epoch(&self) -> Epoch {
+        self.facts.epoch
+    }
+
+    /// Which partition this is.
+    pub fn number(&self) -> PartitionNo {
+        self.number
+    }
+
+    /// How many partitions the index has.
+    pub fn partition_count(&self) -> u16 {
+        self.facts.partition_count
+    }
+
+    /// The partition's file at this epoch.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.columns.0
+    }
+
+    /// What is kept in memory of this epoch.
+    pub fn memory(&self) -> &PartitionMemory {
+        &self.memory
+    }
+
+    /// What the index's partitions share at this epoch.
+    pub fn facts(&self) -> &EpochFacts {
+        &self.facts
+    }
+
+    /// The index's settings at this epoch.
+    pub fn settings(&self) -> &Arc<Settings> {
+        &self.facts.settings
+    }
+
+    /// The index's names at this epoch.
+    pub fn fields(&self) -> &Arc<FieldsMap> {
+        &self.facts.fields
+    }
+
+    /// The index's tokenizer at this epoch.
+    pub fn tokenizer(&self) -> &Rc<TextTokenizer> {
+        &self.facts.tokenizer
+    }
+
+    /// The local numbers of all documents.
+    pub fn documents(&self) -> &RoaringBitmap {
+        &self.memory.documents
+    }
+
+    /// All terms.
+    pub fn dictionary(&self) -> &Dictionary {
+        &self.memory.dictionary
+    }
+
+    /// The number within the index of a document of this partition.
+    pub fn global(&self, document: LocalDocId) -> DocId {
+        document.global(self.number, self.facts.partition_count)
+    }
+
+    /// How many documents hold a term.
+    pub fn doc_count(&self, term: &str) -> Result<u32, PartitionError> {
+        let counts = self.columns.0.get(DICTIONARY, term.as_bytes())?.map(TermCounts::parse).transpose()?;
+        Ok(counts.map_or(0, |counts| counts.documents))
+    }
+
+    /// The documents that hold a term; empty when none does. Kept for the next who asks.
+    pub fn postings(&self, term: &str) -> Result<Rc<RoaringBitmap>, PartitionError> {
+        if let Some(known) = self.cache.borrow().terms.get(term) {
+            return Ok(known.clone());
+        }
+        let mut documents = RoaringBitmap::new();
+        if self.memory.dictionary.contains(term) {
+            self.for_each_block(term, 0, |block| {
+                // Documents of a posting list rise, so appending cannot fail.
+                let _ = documents.append(block.docs().iter().copied());
+                Ok(true)
+            })?;
+        }
+        let documents = Rc::new(documents);
+        self.cache.borrow_mut().insert(term, &documents);
+        Ok(documents)
+    }
+
+    /// Calls `each` with those of `wanted` that hold a term, rising, and the places of the term in them.
+    pub fn occurrences_in(
+        &self,
+        term: &str,
+        wanted: &RoaringBitmap,
+        mut each: impl FnMut(LocalDocId, &[Occurrence]),
+    ) -> Result<(), PartitionError> {
+        let (Some(first), Some(last)) = (wanted.min(), wanted.max()) else { return Ok(()) };
+        self.for_each_block(term, first, |block| {
+            block.for_each_wanted(wanted, |doc, places| each(LocalDocId(doc), places))?;
+            Ok(block.docs().last().is_some_and(|end| *end < last))
+        })
+    }
+
+    /// A document's stored form; `None` when the partition has no such document.
+    pub fn record(&self, document: LocalDocId) -> Result<Option<Record<'_>>, PartitionError> {
+        let bytes = self.columns.0.get(DOCUMENTS, &document.0.to_be_bytes())?;
+        Ok(bytes.map(Record::parse).transpose()?)
+    }
+
+    /// A document with its own bytes.
+    pub fn raw_document(&self, document: LocalDocId) -> Result<Option<RawDocument>, PartitionError> {
+        Ok(self.record(document)?.map(|record| record.to_raw(self.global(document))))
+    }
+
+    /// What went wrong in a lookup that could not say so.
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.get().map(String::as_str)
+    }
+
+    /// Visits the blocks of a term from the one that may hold document `from` on, until told to stop.
+    fn for_each_block(
+        &self,
+        term: &str,
+        from: u32,
+        mut each: impl FnMut(&Block<'_>) -> Result<bool, PartitionError>,
+    ) -> Result<(), PartitionError> {
+        let mut key = Vec::with_capacity(term.len() + 5);
+        block_key(term.as_bytes(), from, &mut key);
+        let mut cursor = self.columns.0.cursor(POSTINGS);
+        cursor.seek(&key)?;
+        if from > 0 {
+            // The block before may hold the document too. Stepping back and forth leaves the cursor in front of it.
+            let inside =
+                cursor.prev()?.and_then(|(key, _)| parse_block_key(key)).filter(|(t, _)| *t == term.as_bytes());
+            if inside.is_none() {
+                cursor.seek(&key)?;
+            }
+        }
+        while let Some((key, value)) = cursor.next()? {
+            let Some((_, first)) = parse_block_key(key).filter(|(other, _)| *other == term.as_bytes()) else { break };
+            if !each(&Block::parse(first, value)?)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The value, or the default with the failure kept for [`PartitionReader::damage`].
+    fn keep_damage<T: Default>(&self, result: Result<T, PartitionError>) -> T {
+        result.unwrap_or_else(|error| {
+            let _ = self.damage.set(error.to_string());
+            T::default()
+        })
+    }
+}
+
+impl TermCache {
+    fn insert(&mut self, term: &str, documents: &Rc<RoaringBitmap>) {
+        let bytes = documents.serialized_size() + term.len() + 64;
+        if self.bytes + bytes > CACHE_BYTES {
+            // Starting over is rare, costs nothing to keep track of, and keeps the words in use.
+            self.terms.clear();
+            self.bytes = 0;
+        }
+        if bytes <= CACHE_BYTES {
+            self.bytes += bytes;
+            self.terms.insert(term.into(), documents.clone());
+        }
+    }
+}
+
+impl FacetSource for PartitionReader {
+    fn columns(&self) -> Columns<'_> {
+        Columns::new(&self.columns)
+    }
+
+    fn fields(&self) -> &FieldsMap {
+        &self.facts.fields
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.facts.settings
+    }
+
+    fn documents(&self) -> &RoaringBitmap {
+        &self.memory.documents
+    }
+
+    fn global(&self, document: LocalDocId) -> DocId {
+        PartitionReader::global(self, document)
+    }
+}
+
+impl TermSource for PartitionReader {
+    fn documents(&self) -> &RoaringBitmap {
+        &self.memory.documents
+    }
+
+    fn term_docs(&self, term: &str) -> Rc<RoaringBitmap> {
+        self.keep_damage(self.postings(term))
+    }
+
+    fn occurrences(&self, term: &str, docs: &RoaringBitmap, each: &mut dyn FnMut(u32, FieldId, &[u16])) {
+        let mut positions = Vec::new();
+        let read = self.occurrences_in(term, docs, |doc, places| {
+            for of_field in places.chunk_by(|a, b| a.0 == b.0) {
+                positions.clear();
+                positions.extend(of_field.iter().map(|(_, position)| *position));
+                each(doc.0, of_field[0].0, &positions);
+            }
+        });
+        self.keep_damage(read);
+    }
+
+    fn prefixed(&self, prefix: &str, each: &mut dyn FnMut(&str) -> bool) {
+        self.memory.dictionary.with_prefix(prefix, each);
+    }
+
+    fn similar(&self, word: &str, distance_max: u8, prefix: bool, each: &mut dyn FnMut(&str, u8) -> bool) {
+        self.memory.dictionary.with_typos(&typo_automaton(word, distance_max, prefix), each);
+    }
+
+    fn word_count(&self, doc: u32, field: FieldId) -> Option<u8> {
+        let bytes = self.columns.0.get(WORD_COUNTS, &doc.to_be_bytes()).map_err(PartitionError::from);
+        let mut bytes = self.keep_damage(bytes)?;
+        let mut at = 0;
+        while let Some(step) = take_varint(&mut bytes) {
+            let (count, rest) = bytes.split_first()?;
+            bytes = rest;
+            at += step;
+            if at == u32::from(field.0) {
+                return Some(*count);
+            }
+        }
+        None
+    }
+}
