@@ -159,6 +159,19 @@ impl<'a> JsonReader<'a> {
         }
     }
 
+    /// Takes a number, `true`, `false` or `null` of canonical JSON, and returns its text.
+    pub fn literal(&mut self) -> Result<&'a str, JsonError> {
+        let rest = &self.bytes[self.at..];
+        let len = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)).count();
+        match std::str::from_utf8(&rest[..len]) {
+            Ok(literal) if len > 0 => {
+                self.at += len;
+                Ok(literal)
+            }
+            _ => self.fail("expected a value"),
+        }
+    }
+
     /// Takes one value, checks it and appends it to `out` in canonical spelling, reporting names of members.
     pub fn copy_value<N: Names>(
         &mut self,

@@ -7,6 +7,7 @@ pub mod payload;
 pub mod primary_key;
 pub mod record;
 pub mod validate;
+pub mod walk;
 
 pub use payload::{PayloadCheck, PayloadError, PayloadFormat, check};
 pub use record::{RawDocument, Record};

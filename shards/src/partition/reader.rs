@@ -8,7 +8,6 @@ use ahash::AHashMap;
 use roaring::RoaringBitmap;
 use storage_engine::{ReadTree, Snapshot};
 
-use super::columns::SnapshotColumns;
 use super::error::PartitionError;
 use super::memory::{PartitionMemory, TermCounts};
 use super::trees::{DICTIONARY, DOCUMENTS, POSTINGS, WORD_COUNTS};
@@ -46,7 +45,7 @@ pub struct EpochFacts {
 /// Lookups that the ranking makes cannot fail half way: when a page turns out damaged they answer as if nothing were there, and
 /// [`PartitionReader::damage`] then says so; whoever answers a request asks for it at the end and fails the request.
 pub struct PartitionReader {
-    columns: SnapshotColumns,
+    snapshot: Snapshot,
     number: PartitionNo,
     facts: EpochFacts,
     memory: PartitionMemory,
@@ -64,7 +63,7 @@ impl PartitionReader {
     /// A reader of `snapshot`, which `memory` belongs to.
     pub fn new(snapshot: Snapshot, number: PartitionNo, facts: EpochFacts, memory: PartitionMemory) -> Self {
         let (cache, damage) = (RefCell::default(), OnceCell::new());
-        Self { columns: SnapshotColumns(snapshot), number, facts, memory, cache, damage }
+        Self { snapshot, number, facts, memory, cache, damage }
     }
 
     /// The epoch of the index that this is.
@@ -84,7 +83,7 @@ impl PartitionReader {
 
     /// The partition's file at this epoch.
     pub fn snapshot(&self) -> &Snapshot {
-        &self.columns.0
+        &self.snapshot
     }
 
     /// What is kept in memory of this epoch.
@@ -129,7 +128,7 @@ impl PartitionReader {
 
     /// How many documents hold a term.
     pub fn doc_count(&self, term: &str) -> Result<u32, PartitionError> {
-        let counts = self.columns.0.get(DICTIONARY, term.as_bytes())?.map(TermCounts::parse).transpose()?;
+        let counts = self.snapshot.get(DICTIONARY, term.as_bytes())?.map(TermCounts::parse).transpose()?;
         Ok(counts.map_or(0, |counts| counts.documents))
     }
 
@@ -167,7 +166,7 @@ impl PartitionReader {
 
     /// A document's stored form; `None` when the partition has no such document.
     pub fn record(&self, document: LocalDocId) -> Result<Option<Record<'_>>, PartitionError> {
-        let bytes = self.columns.0.get(DOCUMENTS, &document.0.to_be_bytes())?;
+        let bytes = self.snapshot.get(DOCUMENTS, &document.0.to_be_bytes())?;
         Ok(bytes.map(Record::parse).transpose()?)
     }
 
@@ -190,7 +189,7 @@ impl PartitionReader {
     ) -> Result<(), PartitionError> {
         let mut key = Vec::with_capacity(term.len() + 5);
         block_key(term.as_bytes(), from, &mut key);
-        let mut cursor = self.columns.0.cursor(POSTINGS);
+        let mut cursor = self.snapshot.cursor(POSTINGS);
         cursor.seek(&key)?;
         if from > 0 {
             // The block before may hold the document too. Stepping back and forth leaves the cursor in front of it.
@@ -235,7 +234,7 @@ impl TermCache {
 
 impl FacetSource for PartitionReader {
     fn columns(&self) -> Columns<'_> {
-        Columns::new(&self.columns)
+        Columns::new(&self.snapshot)
     }
 
     fn fields(&self) -> &FieldsMap {
@@ -285,7 +284,7 @@ impl TermSource for PartitionReader {
     }
 
     fn word_count(&self, doc: u32, field: FieldId) -> Option<u8> {
-        let bytes = self.columns.0.get(WORD_COUNTS, &doc.to_be_bytes()).map_err(PartitionError::from);
+        let bytes = self.snapshot.get(WORD_COUNTS, &doc.to_be_bytes()).map_err(PartitionError::from);
         let mut bytes = self.keep_damage(bytes)?;
         let mut at = 0;
         while let Some(step) = take_varint(&mut bytes) {

@@ -13,13 +13,18 @@ use super::{POSITION_MAX, WORD_BYTES_MAX};
 const FAR: u32 = 8;
 
 /// The position reached in one field of one document.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FieldCursor {
     /// The position of the last word, or where the last value began if it had none; `None` before the first value.
     last: Option<u32>,
 }
 
 impl FieldCursor {
+    /// Whether the field has had no value yet.
+    pub fn is_fresh(&self) -> bool {
+        self.last.is_none()
+    }
+
     /// A value that has no text, such as null.
     pub fn skip_value(&mut self) {
         self.last = Some(self.next_start());

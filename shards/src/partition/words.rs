@@ -1,0 +1,182 @@
+//! The words of a document, as the inverted index wants them.
+
+use std::rc::Rc;
+
+use charabia::Language;
+
+use super::error::PartitionError;
+use super::terms::{TermNo, Terms};
+use crate::document::record::Record;
+use crate::document::walk::{Leaf, LeafVisitor, Paths};
+use crate::fields::FieldsMap;
+use crate::ids::FieldId;
+use crate::settings::{Settings, covers_subtree};
+use crate::text::TextTokenizer;
+use crate::text::postings::{put_occurrences, put_varint};
+use crate::text::words::{FieldCursor, is_numeric};
+
+/// Word counts above this are not kept.
+const WORD_COUNT_MAX: u32 = 30;
+
+/// What the index does with the values of a field.
+#[derive(Clone, Default)]
+struct FieldRole {
+    searchable: bool,
+    /// It or something below it is searchable.
+    enters: bool,
+    /// Its words are only found as written.
+    exact: bool,
+    languages: Option<Rc<[Language]>>,
+}
+
+/// Turns documents into words under fixed settings.
+pub struct WordReader {
+    tokenizer: Rc<TextTokenizer>,
+    settings: std::sync::Arc<Settings>,
+    /// By field; as long as the part of the names seen so far.
+    roles: Vec<FieldRole>,
+    paths: Paths,
+    walk: WalkState,
+}
+
+#[derive(Default)]
+struct WalkState {
+    /// Term and place (field << 16 | position) of every word, in order of appearance.
+    words: Vec<(TermNo, u32)>,
+    /// By field: where its next value begins and how many words it has; only those in `touched` are of this document.
+    cursors: Vec<(FieldCursor, u32)>,
+    touched: Vec<FieldId>,
+    scratch: String,
+}
+
+/// The words of one document, grouped by term.
+#[derive(Default)]
+pub struct DocumentWords {
+    /// Term, where its occurrence list lies in `lists`, and whether an occurrence is tolerant; rising by term number.
+    pub terms: Vec<(TermNo, std::ops::Range<u32>, bool)>,
+    /// Encoded occurrence lists.
+    pub lists: Vec<u8>,
+    /// The stored form of the fields' word counts.
+    pub counts: Vec<u8>,
+    places: Vec<u32>,
+}
+
+impl DocumentWords {
+    /// The encoded occurrence list that lies at `range`.
+    pub fn list(&self, range: &std::ops::Range<u32>) -> &[u8] {
+        &self.lists[range.start as usize..range.end as usize]
+    }
+
+    /// Forgets the document.
+    pub fn clear(&mut self) {
+        self.terms.clear();
+        self.lists.clear();
+        self.counts.clear();
+    }
+}
+
+impl WordReader {
+    /// A reader under these settings.
+    pub fn new(settings: std::sync::Arc<Settings>, tokenizer: Rc<TextTokenizer>) -> Self {
+        Self { tokenizer, settings, roles: Vec::new(), paths: Paths::default(), walk: WalkState::default() }
+    }
+
+    /// Reads the words of a document into `out`, numbering new terms.
+    pub fn read(
+        &mut self,
+        names: &FieldsMap,
+        record: Record<'_>,
+        terms: &mut Terms,
+        out: &mut DocumentWords,
+    ) -> Result<(), PartitionError> {
+        out.clear();
+        self.learn(names);
+        self.walk.words.clear();
+        let mut visitor =
+            Visitor { tokenizer: &self.tokenizer, roles: &self.roles, walk: &mut self.walk, terms: &mut *terms };
+        for (field, value) in record.fields() {
+            self.paths.walk(names, field, value, &mut visitor)?;
+        }
+        self.group(terms, out);
+        self.put_counts(out);
+        Ok(())
+    }
+
+    /// Looks at names that are new.
+    fn learn(&mut self, names: &FieldsMap) {
+        let numeric_fields = &self.settings.typo_tolerance.disable_on_attributes;
+        for (_, name) in names.iter().skip(self.roles.len()) {
+            let searchable = self.settings.searchable_weight(name).is_some();
+            let below = |attribute: &String| covers_subtree(name, attribute);
+            self.roles.push(FieldRole {
+                searchable,
+                enters: searchable || self.settings.searchable_attributes.iter().any(below),
+                exact: numeric_fields.iter().any(|attribute| covers_subtree(attribute, name)),
+                languages: self.tokenizer.languages(name).map(Rc::from),
+            });
+        }
+        self.walk.cursors.resize(self.roles.len(), Default::default());
+    }
+
+    fn group(&mut self, terms: &Terms, out: &mut DocumentWords) {
+        let numbers_exact = self.settings.typo_tolerance.disable_on_numbers;
+        self.walk.words.sort_unstable();
+        for of_term in self.walk.words.chunk_by(|a, b| a.0 == b.0) {
+            let term = of_term[0].0;
+            let start = out.lists.len() as u32;
+            out.places.clear();
+            out.places.extend(of_term.iter().map(|(_, place)| *place));
+            out.places.dedup();
+            put_occurrences(&mut out.lists, &out.places);
+            let tolerant = |place: &u32| self.roles.get((place >> 16) as usize).is_some_and(|role| !role.exact);
+            let numeric = numbers_exact && std::str::from_utf8(terms.text(term)).is_ok_and(is_numeric);
+            out.terms.push((term, start..out.lists.len() as u32, !numeric && out.places.iter().any(tolerant)));
+        }
+    }
+
+    fn put_counts(&mut self, out: &mut DocumentWords) {
+        self.walk.touched.sort_unstable();
+        let mut before = 0;
+        for field in self.walk.touched.drain(..) {
+            let (_, count) = std::mem::take(&mut self.walk.cursors[usize::from(field.0)]);
+            if (1..=WORD_COUNT_MAX).contains(&count) {
+                put_varint(&mut out.counts, u32::from(field.0) - before);
+                out.counts.push(count as u8);
+                before = u32::from(field.0);
+            }
+        }
+    }
+}
+
+struct Visitor<'r> {
+    tokenizer: &'r TextTokenizer,
+    roles: &'r [FieldRole],
+    walk: &'r mut WalkState,
+    terms: &'r mut Terms,
+}
+
+impl LeafVisitor for Visitor<'_> {
+    fn enters(&mut self, field: FieldId) -> bool {
+        self.roles.get(usize::from(field.0)).is_some_and(|role| role.enters)
+    }
+
+    fn leaf(&mut self, field: FieldId, leaf: Leaf<'_>) {
+        let at = usize::from(field.0);
+        let Some(role) = self.roles.get(at).filter(|role| role.searchable) else { return };
+        let WalkState { words, cursors, touched, scratch } = &mut *self.walk;
+        let (cursor, count) = &mut cursors[at];
+        if cursor.is_fresh() {
+            touched.push(field);
+        }
+        let (text, languages) = match leaf {
+            Leaf::Null => return cursor.skip_value(),
+            Leaf::Text(text) => (text, role.languages.as_deref()),
+            Leaf::Literal(text) => (text, None),
+        };
+        let terms = &mut *self.terms;
+        cursor.visit_value(self.tokenizer, languages, text, scratch, |word, position| {
+            *count += 1;
+            words.push((terms.number(word), u32::from(field.0) << 16 | u32::from(position)));
+        });
+    }
+}
