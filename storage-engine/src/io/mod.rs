@@ -1,13 +1,17 @@
 //! All file access of the engine: a disk and its files, asynchronous, owned by one core.
 //!
-//! [`uring::UringDisk`] has the real files, [`mem::MemDisk`] serves tests that need no faults.
+//! [`uring::UringDisk`] has the real files, [`mem::MemDisk`] serves tests that need no faults, and [`sim::SimDisk`] fails,
+//! forgets and tears as a seed says. Every back end passes the tests of `conformance`.
 
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 
+#[cfg(test)]
+mod conformance;
 pub mod mem;
+pub mod sim;
 pub mod uring;
 
 /// What every operation returns: not `Send`, polled on the core that asked.

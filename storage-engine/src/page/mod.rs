@@ -15,6 +15,8 @@ mod store;
 mod write;
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
 mod tests;
 
 pub use cursor::Cursor;
