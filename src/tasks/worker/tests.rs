@@ -2,12 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::control::testing::{Instance, Stop, World, add, clear, remove};
+use crate::control::testing::{Fuse, Instance, NO_LIMITS, Stop, World, add, clear, remove};
 use crate::control::{ControlChange, Features};
 use crate::tasks::batcher::Limits;
 use crate::tasks::task::{Content, Swap};
-
-const NO_LIMITS: Limits = Limits { tasks_max: usize::MAX, payload_bytes_max: u64::MAX };
 
 fn delete_index(index: &str) -> (Content, Option<&'static str>) {
     (Content::IndexDeletion { index: index.into() }, None)
@@ -239,6 +237,57 @@ fn kills_lose_nothing_and_apply_nothing_twice() {
         let instance = world.start();
         instance.runtime.settle();
         assert_eq!((world.indexes.commits.get(), instance.ids("a").unwrap().len()), (commits, 2), "{stop:?}");
+    }
+}
+
+/// What clients do until the disk is cut off: how many tasks they were promised.
+fn live(world: &World) -> u32 {
+    let history = [
+        add("a", r#"[{"id":1},{"id":2}]"#),
+        remove("a", &["2"]),
+        create("b"),
+        swap(&[("a", "b", false)]),
+        add("b", r#"[{"id":3}]"#),
+        delete_index("a"),
+        add("c", r#"[{"id":4}]"#),
+    ];
+    let Some(instance) = world.try_start(NO_LIMITS, true) else { return 0 };
+    let mut promised = 0;
+    for (at, new) in history.into_iter().enumerate() {
+        if instance.try_accept(new).is_none() {
+            break;
+        }
+        promised += 1;
+        // Some are processed one by one, others together.
+        if at % 3 != 1 {
+            instance.runtime.settle();
+        }
+    }
+    promised
+}
+
+/// The process is killed at each operation on the disk, a write half done included. After the restart all that was
+/// promised has happened, once.
+#[test]
+fn kills_at_any_operation_on_the_disk() {
+    for operations in 0.. {
+        let (world, fuse) = (World::new(), Fuse::of(operations));
+        let promised = live(&world.fused(&fuse));
+        let instance = world.start();
+        instance.runtime.settle();
+        let fates: Vec<String> = (0..promised).map(|uid| instance.task(uid)["status"].to_string()).collect();
+        assert!(fates.iter().all(|status| status == "\"succeeded\""), "{operations}: {fates:?}");
+        // A task that was not promised may be there or not, but not by half.
+        let additions = [(0, 2), (4, 1), (6, 1)];
+        let added: u64 = additions.iter().filter(|(uid, _)| !instance.task(*uid).is_null()).map(|(_, n)| n).sum();
+        assert_eq!(world.indexes.added.get(), added, "{operations}");
+        if promised > 4 {
+            assert_eq!(instance.ids("b").unwrap(), ["1", "3"], "{operations}");
+        }
+        if !fuse.is_burnt() {
+            assert_eq!((promised, world.indexes.len()), (7, 2));
+            return;
+        }
     }
 }
 

@@ -1,0 +1,216 @@
+//! Indexes that only know the ids of their documents.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::{FutureExt, LocalBoxFuture};
+use serde_json::Value;
+use shards::engine::{Batch, BatchOp, IndexView, OpOutcome};
+use shards::error::UserError;
+use shards::fields::FieldsMap;
+use shards::ids::{CoreId, Epoch};
+use shards::settings::Settings;
+use shards::timestamp::Timestamp;
+use uuid::Uuid;
+
+use crate::control::indexes::{IndexError, Indexes, Opened, PreparedBatch};
+
+/// Where work on an index stops for ever, as if the process had been killed there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Nowhere,
+    BeforeCreate,
+    DuringPrepare,
+    BeforeCommit,
+    AfterCommit,
+}
+
+pub(crate) struct FakeIndexes {
+    stored: RefCell<BTreeMap<Uuid, Stored>>,
+    pub(crate) stop: Cell<Stop>,
+    /// Commits of all indexes.
+    pub(crate) commits: Cell<u32>,
+    /// Documents added by all commits; one that is added twice counts twice.
+    pub(crate) added: Cell<u64>,
+}
+
+#[derive(Clone)]
+struct Stored {
+    view: Arc<IndexView>,
+    ids: Vec<String>,
+    record: Option<Vec<u8>>,
+}
+
+impl FakeIndexes {
+    pub(super) fn new() -> Self {
+        Self { stored: RefCell::default(), stop: Cell::new(Stop::Nowhere), commits: Cell::new(0), added: Cell::new(0) }
+    }
+
+    pub(crate) fn ids(&self, view: &IndexView) -> Vec<String> {
+        self.stored.borrow()[&view.id].ids.clone()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.stored.borrow().len()
+    }
+
+    fn apply(
+        view: &IndexView,
+        ids: &mut Vec<String>,
+        operation: &BatchOp,
+        key: &mut Option<String>,
+    ) -> Result<u64, UserError> {
+        match operation {
+            BatchOp::Add { payload, primary_key, .. } => {
+                let documents: Vec<Value> = serde_json::from_slice(payload).unwrap();
+                let named = primary_key.clone().unwrap_or_else(|| "id".into());
+                if view.primary_key.as_ref().is_some_and(|old| primary_key.as_ref().is_some_and(|new| old != new)) {
+                    return Err(UserError::new("index_primary_key_already_exists", "there is one"));
+                }
+                let found: Option<Vec<String>> =
+                    documents.iter().map(|d| d.get(&named).map(Value::to_string)).collect();
+                let found = found.ok_or_else(|| UserError::new("missing_document_id", "no id"))?;
+                for id in &found {
+                    if !ids.contains(id) {
+                        ids.push(id.clone());
+                    }
+                }
+                key.get_or_insert(named);
+                Ok(found.len() as u64)
+            }
+            BatchOp::DeleteIds(gone) => {
+                let before = ids.len();
+                ids.retain(|id| !gone.contains(id));
+                Ok((before - ids.len()) as u64)
+            }
+            BatchOp::DeleteByFilter(filter) if *filter == "nope = 1" => {
+                Err(UserError::new("invalid_document_filter", "not filterable"))
+            }
+            _ => Ok(std::mem::take(ids).len() as u64),
+        }
+    }
+}
+
+/// The trait is on a handle, so that futures can own what they work on.
+pub(super) struct FakeHandle(pub(super) Rc<FakeIndexes>);
+
+impl Indexes for FakeHandle {
+    fn create(&self, id: Uuid, created_at: Timestamp) -> LocalBoxFuture<'static, Result<Arc<IndexView>, IndexError>> {
+        let fake = self.0.clone();
+        async move {
+            if fake.stop.get() == Stop::BeforeCreate {
+                return pending().await;
+            }
+            let view = Arc::new(IndexView {
+                id,
+                epoch: Epoch(0),
+                primary_key: None,
+                settings: Arc::new(Settings::default()),
+                fields: Arc::new(FieldsMap::default()),
+                created_at,
+                updated_at: created_at,
+                partitions: Arc::new([CoreId(0)]),
+                documents: 0,
+                field_distribution: Arc::default(),
+                geo_points: 0,
+                raw_bytes: 0,
+                store_bytes: 0,
+                layout: 0,
+            });
+            let stored = Stored { view: view.clone(), ids: Vec::new(), record: None };
+            fake.stored.borrow_mut().insert(id, stored);
+            Ok(view)
+        }
+        .boxed_local()
+    }
+
+    fn open(&self, id: Uuid) -> LocalBoxFuture<'static, Result<Opened, IndexError>> {
+        let found = self.0.stored.borrow().get(&id).cloned();
+        async move { found.map(|stored| (stored.view, stored.record)).ok_or(IndexError::Missing) }.boxed_local()
+    }
+
+    fn remove(&self, id: Uuid) -> LocalBoxFuture<'static, Result<(), IndexError>> {
+        self.0.stored.borrow_mut().remove(&id);
+        async { Ok(()) }.boxed_local()
+    }
+
+    fn compact(&self, _: Arc<IndexView>) -> LocalBoxFuture<'static, Result<(u64, u64), IndexError>> {
+        async { Ok((8192, 4096)) }.boxed_local()
+    }
+
+    fn prepare(
+        &self,
+        view: Arc<IndexView>,
+        batch: Batch,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn PreparedBatch>, IndexError>> {
+        let fake = self.0.clone();
+        async move {
+            if fake.stop.get() == Stop::DuringPrepare {
+                return pending().await;
+            }
+            let mut stored = fake.stored.borrow()[&view.id].clone();
+            let mut key = stored.view.primary_key.clone();
+            let (mut outcomes, mut added) = (Vec::new(), 0);
+            for operation in &batch.ops {
+                let count = FakeIndexes::apply(&stored.view, &mut stored.ids, operation, &mut key);
+                if let (BatchOp::Add { .. }, Ok(count)) = (operation, &count) {
+                    added += count;
+                }
+                let named = match operation {
+                    BatchOp::DeleteIds(ids) => ids.iter().collect::<BTreeSet<_>>().len() as u64,
+                    _ => 0,
+                };
+                outcomes.push(count.map(|documents| OpOutcome { documents, named }));
+            }
+            let mut view = IndexView::clone(&stored.view);
+            view.primary_key = batch.primary_key.unwrap_or(key);
+            view.settings = batch.settings.unwrap_or(view.settings);
+            (view.documents, view.updated_at) = (stored.ids.len() as u64, batch.now);
+            stored.view = Arc::new(view);
+            Ok(Box::new(FakePrepared { fake, outcomes, stored, added }) as Box<dyn PreparedBatch>)
+        }
+        .boxed_local()
+    }
+}
+
+struct FakePrepared {
+    fake: Rc<FakeIndexes>,
+    outcomes: Vec<Result<OpOutcome, UserError>>,
+    stored: Stored,
+    added: u64,
+}
+
+impl PreparedBatch for FakePrepared {
+    fn outcomes(&self) -> &[Result<OpOutcome, UserError>] {
+        &self.outcomes
+    }
+
+    fn primary_key(&self) -> Option<&str> {
+        self.stored.view.primary_key.as_deref()
+    }
+
+    fn commit(mut self: Box<Self>, record: Vec<u8>) -> LocalBoxFuture<'static, Result<Arc<IndexView>, IndexError>> {
+        async move {
+            if self.fake.stop.get() == Stop::BeforeCommit {
+                return pending().await;
+            }
+            let view = self.stored.view.clone();
+            self.stored.record = Some(record);
+            self.fake.stored.borrow_mut().insert(view.id, self.stored);
+            self.fake.commits.set(self.fake.commits.get() + 1);
+            self.fake.added.set(self.fake.added.get() + self.added);
+            if self.fake.stop.get() == Stop::AfterCommit {
+                return pending().await;
+            }
+            Ok(view)
+        }
+        .boxed_local()
+    }
+
+    fn abort(self: Box<Self>) -> LocalBoxFuture<'static, ()> {
+        async {}.boxed_local()
+    }
+}

@@ -1,0 +1,194 @@
+//! A control plane without sockets, cores or an engine, for tests: a runtime that polls until nothing moves, a disk that
+//! can be cut off at any operation, and indexes that keep ids of documents in memory and can be stopped at each step.
+
+mod disk;
+mod indexes;
+mod runtime;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use futures_util::future::{FutureExt, LocalBoxFuture};
+use serde_json::Value;
+use shards::ids::CoreId;
+use storage_engine::Disk;
+use storage_engine::io::mem::MemDisk;
+
+use super::Features;
+use super::handle::ControlHandle;
+use super::message::{ControlAnswer, ControlError, ControlMesh, ControlQuestion, Selection};
+use super::plane::{ControlConfig, ControlPlane};
+use crate::tasks::batcher::Limits;
+use crate::tasks::filter::{Filter, Scope};
+use crate::tasks::task::{Content, Format, Method, NewTask, TaskUid};
+
+pub(crate) use disk::Fuse;
+use disk::FusedDisk;
+use indexes::FakeHandle;
+pub(crate) use indexes::{FakeIndexes, Stop};
+use runtime::TestRuntime;
+
+/// No bounds on a batch.
+pub(crate) const NO_LIMITS: Limits = Limits { tasks_max: usize::MAX, payload_bytes_max: u64::MAX };
+
+/// What survives a restart.
+#[derive(Clone)]
+pub(crate) struct World {
+    disk: Rc<dyn Disk>,
+    pub(crate) indexes: Rc<FakeIndexes>,
+}
+
+/// The one core's way to itself.
+#[derive(Default)]
+struct Loop {
+    plane: RefCell<Option<Rc<ControlPlane>>>,
+    handle: RefCell<Option<ControlHandle>>,
+}
+
+impl ControlMesh for Rc<Loop> {
+    fn core_count(&self) -> u16 {
+        1
+    }
+
+    fn ask(
+        &self,
+        _: CoreId,
+        question: ControlQuestion,
+    ) -> LocalBoxFuture<'static, Result<ControlAnswer, ControlError>> {
+        let (plane, handle) = (self.plane.borrow().clone(), self.handle.borrow().clone());
+        async move {
+            match (question, plane, handle) {
+                (ControlQuestion::Publish(state), _, Some(handle)) => {
+                    handle.publish(state);
+                    Ok(ControlAnswer::Published)
+                }
+                (question, Some(plane), _) => plane.answer(question).await,
+                _ => Err(ControlError::Unreachable),
+            }
+        }
+        .boxed_local()
+    }
+}
+
+/// One life of the instance.
+pub(crate) struct Instance {
+    pub(crate) runtime: Rc<TestRuntime>,
+    pub(crate) plane: Rc<ControlPlane>,
+    pub(crate) handle: ControlHandle,
+    pub(crate) world: World,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self { disk: Rc::new(MemDisk::default()), indexes: Rc::new(FakeIndexes::new()) }
+    }
+
+    /// The same world, whose disk is cut off when the fuse is burnt.
+    pub(crate) fn fused(&self, fuse: &Fuse) -> Self {
+        let disk = Rc::new(FusedDisk { disk: self.disk.clone(), fuse: fuse.clone() });
+        Self { disk, indexes: self.indexes.clone() }
+    }
+
+    /// Starts the instance; with `process` false, tasks are accepted but not processed. `None` when the disk is cut off.
+    pub(crate) fn try_start(&self, limits: Limits, process: bool) -> Option<Instance> {
+        let runtime = Rc::new(TestRuntime::new(self.disk.clone()));
+        let config = ControlConfig { root: "/data".into(), master_key: None, features: Features::default(), limits };
+        let mesh = Rc::new(Loop::default());
+        let indexes = Rc::new(FakeHandle(self.indexes.clone()));
+        let opened = ControlPlane::open(runtime.clone(), Rc::new(mesh.clone()), indexes, config);
+        let plane = runtime.run(opened)?.expect("opening succeeds");
+        let handle = ControlHandle::new(Rc::new(mesh.clone()));
+        handle.publish(plane.state());
+        mesh.plane.replace(Some(plane.clone()));
+        mesh.handle.replace(Some(handle.clone()));
+        match process {
+            true => plane.start(),
+            false => plane.start_accepting(),
+        }
+        Some(Instance { runtime, plane, handle, world: self.clone() })
+    }
+
+    pub(crate) fn start_with(&self, limits: Limits, process: bool) -> Instance {
+        self.try_start(limits, process).expect("opening ends")
+    }
+
+    pub(crate) fn start(&self) -> Instance {
+        self.start_with(NO_LIMITS, true)
+    }
+}
+
+impl Instance {
+    /// Accepts a task; its number.
+    pub(crate) fn accept(&self, new: New<'_>) -> u32 {
+        self.try_accept(new).expect("accepting ends")
+    }
+
+    /// As [`Self::accept`]; `None` when the disk is cut off.
+    pub(crate) fn try_accept(&self, (content, payload): New<'_>) -> Option<u32> {
+        let new = NewTask { content, custom_metadata: None };
+        let task = self.runtime.run(self.handle.register(new, payload.map(|payload| payload.as_bytes().to_vec())));
+        Some(task?.expect("accepting succeeds").uid.0)
+    }
+
+    /// Accepts a cancelation or deletion of these tasks.
+    pub(crate) fn select(&self, cancel: bool, uids: &[u32]) -> u32 {
+        let filter = Filter { uids: Some(uids.iter().copied().collect()), ..Filter::default() };
+        let selection = Selection { cancel, filter, query: "?uids".into(), scope: Scope::All, custom_metadata: None };
+        let task = self.runtime.run(self.handle.register_selection(selection));
+        task.expect("accepting ends").expect("accepting succeeds").uid.0
+    }
+
+    pub(crate) fn task(&self, uid: u32) -> Value {
+        let body = self.runtime.run(self.handle.task(TaskUid(uid), Scope::All)).expect("reading ends");
+        body.map_or(Value::Null, |body| serde_json::from_slice(&body).unwrap())
+    }
+
+    /// Status, batch and count of documents of each task.
+    pub(crate) fn fates(&self, uids: std::ops::Range<u32>) -> Vec<String> {
+        uids.map(|uid| {
+            let task = self.task(uid);
+            let details = &task["details"];
+            let count = ["indexedDocuments", "deletedDocuments", "canceledTasks", "deletedTasks"]
+                .iter()
+                .find_map(|name| details.get(*name))
+                .map_or(String::new(), |count| format!(" {count}"));
+            format!("{}@{}{count}", task["status"].as_str().unwrap_or("none"), task["batchUid"])
+        })
+        .collect()
+    }
+
+    /// The ids of an index's documents; `None` without index.
+    pub(crate) fn ids(&self, index: &str) -> Option<Vec<String>> {
+        self.handle.state().index(index).map(|view| self.world.indexes.ids(view))
+    }
+}
+
+/// What a test accepts: a task and its payload.
+pub(crate) type New<'a> = (Content, Option<&'a str>);
+
+/// Documents (a JSON array of objects) for an index.
+pub(crate) fn add<'a>(index: &str, documents: &'a str) -> New<'a> {
+    let received = serde_json::from_str::<Vec<Value>>(documents).unwrap().len() as u64;
+    let content = Content::DocumentAddition {
+        index: index.into(),
+        format: Format::Json,
+        method: Method::Replace,
+        primary_key: None,
+        may_create_index: true,
+        skip_creation: false,
+        received,
+        payload_bytes: documents.len() as u64,
+    };
+    (content, Some(documents))
+}
+
+/// A deletion of these ids.
+pub(crate) fn remove(index: &str, ids: &[&str]) -> New<'static> {
+    let ids = ids.iter().map(|id| id.to_string()).collect();
+    (Content::DocumentDeletion { index: index.into(), ids }, None)
+}
+
+/// A deletion of all documents.
+pub(crate) fn clear(index: &str) -> New<'static> {
+    (Content::DocumentClear { index: index.into() }, None)
+}
