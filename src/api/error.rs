@@ -1,9 +1,12 @@
 //! The error object: what every refused request and every failed task shows.
 
 use serde::{Deserialize, Serialize};
+use shards::engine::EngineError;
 use shards::error::UserError;
 
-pub use super::codes::{ErrorCode, ErrorKind};
+mod codes;
+
+pub use codes::{ErrorCode, ErrorKind};
 
 /// Where the documentation of errors begins; clients read the code after `#`.
 const LINK_BASE: &str = "https://docs.meilisearch.com/errors#";
@@ -79,6 +82,16 @@ impl From<UserError> for ApiError {
             ErrorCode::Internal
         });
         Self { code, message: error.message }
+    }
+}
+
+/// What the engine could not do. Its own troubles go to the log.
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::User(error) => error.into(),
+            other => Self::internal(other),
+        }
     }
 }
 

@@ -5,6 +5,26 @@ use shards::settings::{FacetOrder, Settings, covers_subtree, matches_pattern};
 
 use super::decode::Node;
 use super::error::{ApiError, ErrorCode};
+use super::router::{Answer, Call, Route};
+use crate::app::App;
+use crate::http::Response;
+use crate::routes;
+
+/// The route of this file.
+pub fn routes() -> Vec<Route<App>> {
+    routes! {
+        Post "/indexes/{uid}/fields" FieldsPost => fields;
+    }
+}
+
+/// The form of the index's name is not checked here: one that cannot be a name is not found.
+async fn fields(call: Call<App>) -> Answer {
+    let query = FieldsQuery::from_body(&call.json()?)?;
+    let state = call.app.control.state();
+    let view = state.index(call.param(0)).ok_or_else(|| ApiError::index_not_found(call.param(0)))?;
+    let names = view.fields.iter().map(|(_, name)| name);
+    Ok(Response::from_json(200, &list(&query, names, &view.settings)))
+}
 
 /// What a listing asks for.
 #[derive(Debug, Default, PartialEq)]
@@ -156,18 +176,14 @@ fn locales(name: &str, settings: &Settings) -> Vec<String> {
     covering.next().map(|rule| rule.locales.iter().map(capitalised).collect()).unwrap_or_default()
 }
 
-/// The listing that `body` asks for, of an index with fields of these names.
-///
-/// # Errors
-/// The code of the first bad field of the body.
-pub fn list<'n>(body: &Value, names: impl Iterator<Item = &'n str>, settings: &Settings) -> Result<Value, ApiError> {
-    let query = FieldsQuery::from_body(body)?;
+/// The listing that is asked for, of an index with fields of these names.
+fn list<'n>(query: &FieldsQuery, names: impl Iterator<Item = &'n str>, settings: &Settings) -> Value {
     let mut names: Vec<&str> = names.collect();
     names.sort_unstable();
     let uses = names.into_iter().map(|name| FieldUses::new(name, settings));
     let admitted: Vec<FieldUses<'_>> = uses.filter(|uses| query.filter.admits(uses)).collect();
     let page: Vec<Value> = admitted.iter().skip(query.offset).take(query.limit).map(FieldUses::show).collect();
-    Ok(json!({"results": page, "offset": query.offset, "limit": query.limit, "total": admitted.len()}))
+    json!({"results": page, "offset": query.offset, "limit": query.limit, "total": admitted.len()})
 }
 
 #[cfg(test)]
@@ -198,7 +214,8 @@ mod tests {
 
     fn listed(body: Value) -> Result<Vec<String>, &'static str> {
         let names = ["name", "tower.height", "year", "tower", "id"];
-        let listing = list(&body, names.into_iter(), &settings()).map_err(|error| error.code.name())?;
+        let query = FieldsQuery::from_body(&body).map_err(|error| error.code.name())?;
+        let listing = list(&query, names.into_iter(), &settings());
         Ok(listing["results"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap().into()).collect())
     }
 

@@ -2,15 +2,38 @@
 //! the engine or the control plane, and encode.
 
 pub mod batches;
-mod codes;
 pub mod decode;
 pub mod documents;
 pub mod error;
 pub mod features;
 pub mod fields;
 pub mod indexes;
+pub mod keys;
 pub mod router;
 pub mod search;
 pub mod settings;
 pub mod stats;
 pub mod tasks;
+pub mod unbuilt;
+pub mod uuids;
+
+use router::Route;
+
+use crate::app::App;
+
+/// Every route of the server.
+pub fn routes() -> Vec<Route<App>> {
+    let parts = [
+        batches::routes(),
+        documents::routes(),
+        features::routes(),
+        fields::routes(),
+        indexes::routes(),
+        keys::routes(),
+        settings::routes::routes(),
+        stats::routes(),
+        tasks::routes(),
+        unbuilt::routes(),
+    ];
+    parts.into_iter().flatten().collect()
+}

@@ -31,25 +31,6 @@ pub fn parse_date(text: &str, bound: Bound, code: ErrorCode) -> Result<OffsetDat
     day.map(midnight).ok_or_else(|| ApiError::new(code, message()))
 }
 
-/// Reads the date on which a key expires: as above, or a date-time without an offset, which then is UTC.
-///
-/// # Errors
-/// `invalid_api_key_expires_at`, also for a date that is not after `now`.
-pub fn parse_expiry(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, ApiError> {
-    let with_t = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]");
-    let with_blank = format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
-    let parsed = OffsetDateTime::parse(text, &Rfc3339).ok().or_else(|| {
-        let zoneless = PrimitiveDateTime::parse(text, with_t).or_else(|_| PrimitiveDateTime::parse(text, with_blank));
-        zoneless.map(PrimitiveDateTime::assume_utc).ok().or_else(|| parse_day(text).map(midnight))
-    });
-    let refuse = |why: &str| ApiError::new(ErrorCode::InvalidApiKeyExpiresAt, format!("`{text}` {why}"));
-    match parsed {
-        Some(expiry) if expiry > now => Ok(expiry),
-        Some(_) => Err(refuse("is in the past: `expiresAt` must be in the future.")),
-        None => Err(refuse("is not a valid date. Give an RFC 3339 date-time, a day such as 2026-01-31, or null.")),
-    }
-}
-
 fn parse_day(text: &str) -> Option<Date> {
     Date::parse(text, format_description!("[year]-[month]-[day]")).ok()
 }
@@ -74,14 +55,5 @@ mod tests {
         for broken in ["", "2020", "2021-1-1", "2021-02-30", "2021-12-03T10:00:00", "9999-12-31x"] {
             assert_eq!(read(broken, Bound::Before), None, "{broken}");
         }
-    }
-
-    #[test]
-    fn an_expiry_lies_in_the_future() {
-        let now = datetime!(2026-01-01 0:00 UTC);
-        for text in ["2027-01-02", "2027-01-02T00:00:00", "2027-01-02 00:00:00", "2027-01-02T00:00:00Z"] {
-            assert_eq!(parse_expiry(text, now).unwrap(), datetime!(2027-01-02 0:00 UTC), "{text}");
-        }
-        assert!(parse_expiry("2025-01-02", now).is_err() && parse_expiry("soon", now).is_err());
     }
 }

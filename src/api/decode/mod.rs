@@ -28,7 +28,7 @@ mod query;
 pub use body::{
     MediaType, invalid_content_type, json_body, malformed_payload, media_type, missing_content_type, missing_payload,
 };
-pub use date::{Bound, parse_date, parse_expiry};
+pub use date::{Bound, parse_date};
 pub use json::Node;
 pub use query::{Param, Params, percent_decode};
 

@@ -1,3 +1,4 @@
 //! Searches of one index.
 
 pub mod params;
+pub mod room;

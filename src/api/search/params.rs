@@ -180,7 +180,7 @@ impl SearchParams {
             "limit" => paging.limit = param.u64(ErrorCode::InvalidSearchLimit)?,
             "page" => paging.page = Some(param.u64(ErrorCode::InvalidSearchPage)?),
             "hitsPerPage" => paging.hits_per_page = Some(param.u64(ErrorCode::InvalidSearchHitsPerPage)?),
-            "filter" => self.filter = filter_parameter(param),
+            "filter" => self.filter = filter_parameter(param, ErrorCode::InvalidSearchFilter)?,
             "sort" => self.sort = Some(sort_items(param.text())),
             "distinct" => request.distinct = Some(param.text().to_string()),
             "facets" => request.facets = Some(param.list()),
@@ -334,5 +334,4 @@ fn vector_parameter(param: &Param) -> Result<Vec<f64>, ApiError> {
 }
 
 #[cfg(test)]
-#[path = "params_tests.rs"]
 mod tests;

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use shards::error::UserError;
 use shards::settings::{FacetOrder, LocalizedRule, Settings, TypoTolerance};
+use shards::text::tokenizer::normalise_stop_word;
 
 use super::{locales, words};
 use crate::api::error::ErrorCode;
@@ -79,7 +80,7 @@ pub(super) fn ranking_rules(settings: &mut Settings, value: &Value) -> Result<()
 
 pub(super) fn stop_words(settings: &mut Settings, value: &Value) -> Result<(), UserError> {
     let words: Option<BTreeSet<String>> = typed(value.clone())?;
-    settings.stop_words = words.unwrap_or_default().iter().map(|word| words::decomposed(word)).collect();
+    settings.stop_words = words.unwrap_or_default().iter().map(|word| normalise_stop_word(word)).collect();
     Ok(())
 }
 
@@ -103,8 +104,7 @@ pub(super) fn typo_tolerance(settings: &mut Settings, value: &Value) -> Result<(
         return Err(UserError::new(ErrorCode::InvalidSettingsTypoTolerance.name(), message));
     }
     if value.get("disableOnWords").is_some() {
-        let words = tolerance.disable_on_words.iter();
-        tolerance.disable_on_words = words.map(|word| words::normalized(&settings.stop_words, word)).collect();
+        tolerance.disable_on_words = words::normalized(&settings.stop_words, &tolerance.disable_on_words);
     }
     settings.typo_tolerance = tolerance;
     Ok(())

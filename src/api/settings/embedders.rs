@@ -1,5 +1,7 @@
 //! Embedders: which fields each source takes, how a change is merged, and what the result must satisfy.
 
+mod templates;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
@@ -7,7 +9,7 @@ use shards::error::UserError;
 use shards::settings::Settings;
 
 use super::check::{object, one_of, or_null, string};
-use super::{DEFAULT_TEMPLATE, DEFAULT_TEMPLATE_BYTES, templates};
+use super::{DEFAULT_TEMPLATE, DEFAULT_TEMPLATE_BYTES};
 use crate::api::decode::Node;
 use crate::api::error::{ApiError, ErrorCode};
 
@@ -206,7 +208,7 @@ pub(super) fn apply(settings: &mut Settings, value: &Value) -> Result<(), UserEr
         check_merged(&merged, Place::Top)
             .and_then(|()| check_taken_back(source_of(&merged), change))
             .map_err(|fault| UserError::from(fault.error(name)))?;
-        settings.embedders.insert(name.clone(), with_defaults(merged).into());
+        settings.embedders.insert(name.clone(), with_defaults(merged, Place::Top).into());
     }
     if settings.embedders.len() > EMBEDDERS_MAX {
         let message = format!("An index takes at most {EMBEDDERS_MAX} embedders.");
@@ -269,7 +271,7 @@ fn ignores_max_bytes(stored: Option<&Map<String, Value>>, change: &Map<String, V
 }
 
 /// Fills in what a source shows without being told.
-fn with_defaults(mut fields: Map<String, Value>) -> Map<String, Value> {
+fn with_defaults(mut fields: Map<String, Value>, place: Place) -> Map<String, Value> {
     let source = source_of(&fields).to_string();
     match source.as_str() {
         "openAi" => default(&mut fields, "model", OPENAI_MODELS[0].0),
@@ -289,9 +291,14 @@ fn with_defaults(mut fields: Map<String, Value>) -> Map<String, Value> {
         }
     }
     let has_fragments = fields.contains_key("indexingFragments") || fields.contains_key("searchFragments");
-    if has_template(&source) && !has_fragments {
+    if has_template(&source) && !has_fragments && place != Place::Search {
         default(&mut fields, "documentTemplate", DEFAULT_TEMPLATE);
         default(&mut fields, "documentTemplateMaxBytes", DEFAULT_TEMPLATE_BYTES);
+    }
+    for (field, place) in [("searchEmbedder", Place::Search), ("indexingEmbedder", Place::Indexing)] {
+        if let Some(Value::Object(inner)) = fields.get_mut(field) {
+            *inner = with_defaults(std::mem::take(inner), place);
+        }
     }
     in_order(fields)
 }
@@ -301,7 +308,7 @@ fn default(fields: &mut Map<String, Value>, field: &str, value: impl Into<Value>
 }
 
 /// Why an embedder will not do.
-pub(super) struct Fault {
+struct Fault {
     code: ErrorCode,
     why: String,
 }
@@ -311,7 +318,7 @@ impl Fault {
         Self { code: CODE, why: why.into() }
     }
 
-    pub(super) fn embedding(why: impl Into<String>) -> Self {
+    fn embedding(why: impl Into<String>) -> Self {
         Self { code: ErrorCode::VectorEmbeddingError, why: why.into() }
     }
 
@@ -462,5 +469,4 @@ fn sorted(object: Map<String, Value>) -> Map<String, Value> {
 }
 
 #[cfg(test)]
-#[path = "embedders_tests.rs"]
 mod tests;

@@ -11,8 +11,8 @@ mod embedders;
 pub mod locales;
 mod mask;
 mod patch;
+pub mod routes;
 mod show;
-mod templates;
 mod words;
 
 use serde_json::Value;
@@ -47,6 +47,8 @@ pub struct Setting {
     pub key: &'static str,
     /// The last segment of its own route.
     pub route: &'static str,
+    /// The whole of it, as the router reads it.
+    pub pattern: &'static str,
     /// The verb of that route.
     pub verb: Verb,
     /// The code of a value that will not do.
@@ -75,6 +77,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "displayedAttributes",
         route: "displayed-attributes",
+        pattern: "/indexes/{uid}/settings/displayed-attributes",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsDisplayedAttributes,
         check: check::strings,
@@ -84,6 +87,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "searchableAttributes",
         route: "searchable-attributes",
+        pattern: "/indexes/{uid}/settings/searchable-attributes",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsSearchableAttributes,
         check: check::strings,
@@ -93,6 +97,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "filterableAttributes",
         route: "filterable-attributes",
+        pattern: "/indexes/{uid}/settings/filterable-attributes",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsFilterableAttributes,
         check: check::filterable_attributes,
@@ -102,6 +107,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "sortableAttributes",
         route: "sortable-attributes",
+        pattern: "/indexes/{uid}/settings/sortable-attributes",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsSortableAttributes,
         check: check::string_set,
@@ -111,6 +117,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "foreignKeys",
         route: "foreign-keys",
+        pattern: "/indexes/{uid}/settings/foreign-keys",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsForeignKeys,
         check: check::foreign_keys,
@@ -120,6 +127,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "rankingRules",
         route: "ranking-rules",
+        pattern: "/indexes/{uid}/settings/ranking-rules",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsRankingRules,
         check: check::ranking_rules,
@@ -129,6 +137,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "stopWords",
         route: "stop-words",
+        pattern: "/indexes/{uid}/settings/stop-words",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsStopWords,
         check: check::string_set,
@@ -138,6 +147,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "nonSeparatorTokens",
         route: "non-separator-tokens",
+        pattern: "/indexes/{uid}/settings/non-separator-tokens",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsNonSeparatorTokens,
         check: check::string_set,
@@ -147,6 +157,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "separatorTokens",
         route: "separator-tokens",
+        pattern: "/indexes/{uid}/settings/separator-tokens",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsSeparatorTokens,
         check: check::string_set,
@@ -156,6 +167,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "dictionary",
         route: "dictionary",
+        pattern: "/indexes/{uid}/settings/dictionary",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsDictionary,
         check: check::string_set,
@@ -165,6 +177,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "synonyms",
         route: "synonyms",
+        pattern: "/indexes/{uid}/settings/synonyms",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsSynonyms,
         check: check::synonyms,
@@ -174,6 +187,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "distinctAttribute",
         route: "distinct-attribute",
+        pattern: "/indexes/{uid}/settings/distinct-attribute",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsDistinctAttribute,
         check: check::string,
@@ -183,6 +197,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "proximityPrecision",
         route: "proximity-precision",
+        pattern: "/indexes/{uid}/settings/proximity-precision",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsProximityPrecision,
         check: |node, code| check::one_of(node, &["byWord", "byAttribute"], code),
@@ -192,6 +207,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "typoTolerance",
         route: "typo-tolerance",
+        pattern: "/indexes/{uid}/settings/typo-tolerance",
         verb: Verb::Patch,
         code: ErrorCode::InvalidSettingsTypoTolerance,
         check: check::typo_tolerance,
@@ -201,6 +217,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "faceting",
         route: "faceting",
+        pattern: "/indexes/{uid}/settings/faceting",
         verb: Verb::Patch,
         code: ErrorCode::InvalidSettingsFaceting,
         check: check::faceting,
@@ -210,6 +227,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "pagination",
         route: "pagination",
+        pattern: "/indexes/{uid}/settings/pagination",
         verb: Verb::Patch,
         code: ErrorCode::InvalidSettingsPagination,
         check: check::pagination,
@@ -219,6 +237,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "embedders",
         route: "embedders",
+        pattern: "/indexes/{uid}/settings/embedders",
         verb: Verb::Patch,
         code: ErrorCode::InvalidSettingsEmbedders,
         check: embedders::check,
@@ -228,6 +247,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "searchCutoffMs",
         route: "search-cutoff-ms",
+        pattern: "/indexes/{uid}/settings/search-cutoff-ms",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsSearchCutoffMs,
         check: |node, code| node.u64(code).map(Value::from),
@@ -237,6 +257,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "localizedAttributes",
         route: "localized-attributes",
+        pattern: "/indexes/{uid}/settings/localized-attributes",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsLocalizedAttributes,
         check: check::localized_attributes,
@@ -246,6 +267,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "facetSearch",
         route: "facet-search",
+        pattern: "/indexes/{uid}/settings/facet-search",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsFacetSearch,
         check: |node, code| node.boolean(code).map(Value::from),
@@ -258,6 +280,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "prefixSearch",
         route: "prefix-search",
+        pattern: "/indexes/{uid}/settings/prefix-search",
         verb: Verb::Put,
         code: ErrorCode::InvalidSettingsPrefixSearch,
         check: |node, code| check::one_of(node, &["indexingTime", "disabled"], code),
@@ -267,6 +290,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "chat",
         route: "chat",
+        pattern: "/indexes/{uid}/settings/chat",
         verb: Verb::Patch,
         code: ErrorCode::InvalidSettingsIndexChat,
         check: check::chat,

@@ -148,5 +148,4 @@ fn merge(earlier: &mut Value, later: &Value, depth: usize) {
 }
 
 #[cfg(test)]
-#[path = "patch_tests.rs"]
 mod tests;

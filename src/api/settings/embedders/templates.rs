@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::embedders::Fault;
+use super::Fault;
 
 const TEXT: &str = "{{text}}";
 const FRAGMENT: &str = "{{fragment}}";

@@ -170,5 +170,10 @@ fn fragments_merge_by_name() {
 fn keys_of_nested_embedders_are_hidden_too() {
     let composite = with(json!({"source": "composite", "searchEmbedder": rest(json!({"apiKey": "0123456789"})),
         "indexingEmbedder": rest(json!({}))}));
-    assert_eq!(shown(&composite)["searchEmbedder"]["apiKey"], json!("01XXXX..."));
+    let shown = shown(&composite);
+    assert_eq!(shown["searchEmbedder"]["apiKey"], json!("01XXXX..."));
+    // Each side shows the defaults of its own, and only the indexing side has a template.
+    assert_eq!((&shown["searchEmbedder"]["headers"], &shown["indexingEmbedder"]["headers"]), (&json!({}), &json!({})));
+    assert!(shown["searchEmbedder"].get("documentTemplate").is_none());
+    assert_eq!(shown["indexingEmbedder"]["documentTemplateMaxBytes"], json!(400));
 }

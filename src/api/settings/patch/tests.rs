@@ -28,6 +28,7 @@ fn each_setting_has_its_code() {
         let wrong = if setting.key == "distinctAttribute" { json!(["x"]) } else { json!("x") };
         assert_eq!(code(json!({setting.key: wrong})), setting.code.name());
         assert_eq!(patch(json!({setting.key: null})), SettingsPatch::reset(setting));
+        assert_eq!(setting.pattern, format!("/indexes/{{uid}}/settings/{}", setting.route));
     }
 }
 

@@ -1,0 +1,95 @@
+//! Editing documents by a function: what the request can show; the function runs in the task.
+
+use std::sync::{Arc, OnceLock};
+
+use serde_json::{Map, Value};
+
+use super::custom_metadata;
+use super::delete::check_filter;
+use crate::api::decode::Node;
+use crate::api::error::{ApiError, ErrorCode};
+use crate::api::router::{Answer, Call};
+use crate::api::tasks::accepted;
+use crate::app::App;
+use crate::functions::EditFunction;
+use crate::tasks::task::{Content, NewTask};
+
+/// A function with the documents it is to see.
+#[derive(Debug)]
+struct Edit {
+    function: String,
+    filter: Option<Value>,
+    context: Option<Value>,
+}
+
+pub(super) async fn edit(call: Call<App>) -> Answer {
+    let custom_metadata = custom_metadata(&call)?;
+    let edit = decode(&call.json()?)?;
+    if !call.app.control.state().features.edit_documents_by_function {
+        return Err(ApiError::feature_not_enabled("Editing documents by function", "editDocumentsByFunction"));
+    }
+    let index = call.index_uid()?.to_string();
+    check_syntax(&call, edit.function.clone()).await?;
+    if let Some(filter) = &edit.filter {
+        check_filter(&call, filter)?;
+    }
+    let context = context(edit.context)?;
+    let content = Content::DocumentEdition { index, filter: edit.filter, context, function: edit.function };
+    Ok(accepted(&call.app.control.register(NewTask { content, custom_metadata }, None).await?))
+}
+
+fn decode(body: &Value) -> Result<Edit, ApiError> {
+    let (mut function, mut filter, mut context) = (None, None, None);
+    let body = Node::body(body);
+    for field in body.fields(ErrorCode::BadRequest)? {
+        match field.name() {
+            "function" => function = Some(field.string(ErrorCode::InvalidDocumentEditionFunctionFilter)?),
+            "filter" => filter = field.nullable(|field| Ok(field.value().clone()))?,
+            "context" => context = field.nullable(|field| Ok(field.value().clone()))?,
+            _ => return Err(field.unknown(ErrorCode::BadRequest)),
+        }
+    }
+    let function = function.ok_or_else(|| body.missing("function", ErrorCode::MissingDocumentEditionFunction))?;
+    Ok(Edit { function, filter, context })
+}
+
+fn context(context: Option<Value>) -> Result<Option<Map<String, Value>>, ApiError> {
+    match context {
+        None => Ok(None),
+        Some(Value::Object(context)) => Ok(Some(context)),
+        Some(other) => {
+            Err(Node::body(&other).expected("an object as `context`", ErrorCode::InvalidDocumentEditionContext))
+        }
+    }
+}
+
+/// Compiles the function on a side thread: a long text would stop this core.
+async fn check_syntax(call: &Call<App>, function: String) -> Result<(), ApiError> {
+    let checked = Arc::new(OnceLock::new());
+    let result = checked.clone();
+    let job = move || {
+        let _ = result.set(EditFunction::compile(&function, None).map(drop));
+    };
+    call.app.runtime.side_thread(Box::new(job)).await.map_err(ApiError::internal)?;
+    match checked.get() {
+        Some(result) => Ok(result.clone()?),
+        None => Err(ApiError::internal("a side thread ended without compiling the function")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_field_has_its_code() {
+        let code = |body: Value| decode(&body).map(drop).map_err(|error| error.code);
+        assert_eq!(code(json!({"context": {}})), Err(ErrorCode::MissingDocumentEditionFunction));
+        assert_eq!(code(json!({"function": null})), Err(ErrorCode::InvalidDocumentEditionFunctionFilter));
+        assert_eq!(code(json!({"function": "x", "unknown": 1})), Err(ErrorCode::BadRequest));
+        assert_eq!(code(json!({"function": "x", "filter": null, "context": null})), Ok(()));
+        assert_eq!(context(Some(json!([1]))).unwrap_err().code, ErrorCode::InvalidDocumentEditionContext);
+    }
+}

@@ -1,0 +1,84 @@
+//! The keys that clients make, look up, rename and delete.
+
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use super::error::{ApiError, ErrorCode};
+use super::router::{Answer, Call, Host, Route};
+use super::uuids;
+use crate::app::App;
+use crate::auth::{ApiKey, KeyName, KeyPatch, KeySet, NewKey, key_not_found};
+use crate::control::ControlChange;
+use crate::http::Response;
+use crate::routes;
+
+/// The routes of this file.
+pub fn routes() -> Vec<Route<App>> {
+    routes! {
+        Get "/keys" KeysGet => list;
+        Post "/keys" KeysCreate => create;
+        Get "/keys/{key}" KeysGet => one;
+        Patch "/keys/{key}" KeysUpdate => update;
+        Delete "/keys/{key}" KeysDelete => delete;
+    }
+}
+
+async fn list(call: Call<App>) -> Answer {
+    let (mut offset, mut limit) = (0, 20);
+    for param in call.query().iter() {
+        match param.name() {
+            "offset" => offset = param.usize(ErrorCode::InvalidApiKeyOffset)?,
+            "limit" => limit = param.usize(ErrorCode::InvalidApiKeyLimit)?,
+            _ => return Err(param.unknown()),
+        }
+    }
+    let keys = call.app.keys();
+    let results: Vec<Value> =
+        keys.newest_first().into_iter().skip(offset).take(limit).map(|key| object(key, &keys)).collect();
+    let body = json!({"results": results, "offset": offset, "limit": limit, "total": keys.len()});
+    Ok(Response::from_json(200, &body))
+}
+
+async fn create(call: Call<App>) -> Answer {
+    let now = call.app.now();
+    let key = NewKey::parse(&call.json()?, now)?.into_key(uuids::v4(&*call.app.runtime), now);
+    call.app.control.change(ControlChange::CreateKey(key.clone())).await?;
+    Ok(Response::from_json(201, &object(&key, &call.app.keys())))
+}
+
+async fn one(call: Call<App>) -> Answer {
+    let keys = call.app.keys();
+    let key = find(&keys, call.param(0))?;
+    Ok(Response::from_json(200, &object(&key, &keys)))
+}
+
+async fn update(call: Call<App>) -> Answer {
+    let patch = KeyPatch::parse(&call.json()?)?;
+    let keys = call.app.keys();
+    let key = find(&keys, call.param(0))?;
+    let key = patch.apply(&key, later_than(key.updated_at, call.app.now()));
+    call.app.control.change(ControlChange::UpdateKey(key.clone())).await?;
+    Ok(Response::from_json(200, &object(&key, &keys)))
+}
+
+async fn delete(call: Call<App>) -> Answer {
+    let key = find(&call.app.keys(), call.param(0))?;
+    call.app.control.change(ControlChange::DeleteKey(key.uid)).await?;
+    Ok(Response::empty(204))
+}
+
+/// The key that a path segment names by its uid or its value.
+fn find(keys: &KeySet, segment: &str) -> Result<ApiKey, ApiError> {
+    let key = keys.find(&KeyName::parse(segment)).ok_or_else(|| key_not_found(segment))?;
+    Ok(ApiKey::clone(key))
+}
+
+/// A change moves `updatedAt` even when the clock did not.
+fn later_than(before: OffsetDateTime, now: OffsetDateTime) -> OffsetDateTime {
+    now.max(before + time::Duration::NANOSECOND)
+}
+
+/// A key as clients see it. Without a master key nobody gets here, and no key has a value.
+fn object(key: &ApiKey, keys: &KeySet) -> Value {
+    serde_json::to_value(key.view(keys.master_key().unwrap_or_default())).unwrap_or_default()
+}

@@ -1,0 +1,59 @@
+//! Routes behind experimental features that this server does not have yet. A key is checked as for any route; then the
+//! answer is that the feature is not enabled, which is true whatever its switch says.
+
+use super::error::ApiError;
+use super::router::{Answer, Call, Route};
+use crate::app::App;
+use crate::routes;
+
+/// The routes of this file.
+pub fn routes() -> Vec<Route<App>> {
+    routes! {
+        Get "/metrics" MetricsGet => metrics;
+        Post "/logs/stream" MetricsGet => logs;
+        Delete "/logs/stream" MetricsGet => logs;
+        Post "/logs/stderr" MetricsGet => logs;
+        Get "/network" NetworkGet => network;
+        Patch "/network" NetworkUpdate => network;
+        Post "/network/control" NetworkUpdate => network;
+        Get "/chats" ChatsGet => chats;
+        Get "/chats/{workspace}" ChatsGet => chats;
+        Delete "/chats/{workspace}" ChatsDelete => chats;
+        Get "/chats/{workspace}/settings" ChatsSettingsGet => chats;
+        Patch "/chats/{workspace}/settings" ChatsSettingsUpdate => chats;
+        Delete "/chats/{workspace}/settings" ChatsSettingsUpdate => chats;
+        Post "/chats/{workspace}/chat/completions" ChatCompletions => chats;
+        Post "/dynamic-search-rules" DynamicSearchRulesGet => search_rules;
+        Get "/dynamic-search-rules/{uid}" DynamicSearchRulesGet => search_rules;
+        Patch "/dynamic-search-rules/{uid}" DynamicSearchRulesUpdate => search_rules;
+        Delete "/dynamic-search-rules/{uid}" DynamicSearchRulesDelete => search_rules;
+    }
+}
+
+/// The figures are of the whole instance, so a key must open every index.
+async fn metrics(call: Call<App>) -> Answer {
+    if !call.grant.sees_everything() {
+        return Err(crate::auth::AuthError::InvalidApiKey.into());
+    }
+    refuse("Getting metrics", "metrics")
+}
+
+async fn logs(_: Call<App>) -> Answer {
+    refuse("Changing the logs at run time", "logsRoute")
+}
+
+async fn network(_: Call<App>) -> Answer {
+    refuse("Using the routes under `/network`", "network")
+}
+
+async fn chats(_: Call<App>) -> Answer {
+    refuse("Using the routes under `/chats`", "chatCompletions")
+}
+
+async fn search_rules(_: Call<App>) -> Answer {
+    refuse("Using the routes under `/dynamic-search-rules`", "dynamicSearchRules")
+}
+
+fn refuse(action: &str, feature: &str) -> Answer {
+    Err(ApiError::feature_not_enabled(action, feature))
+}
