@@ -28,6 +28,7 @@ pub(crate) enum Stop {
     AfterCommit,
 }
 
+#[derive(Clone)]
 pub(crate) struct FakeIndexes {
     stored: RefCell<BTreeMap<Uuid, Stored>>,
     pub(crate) stop: Cell<Stop>,
