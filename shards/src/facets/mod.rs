@@ -16,7 +16,7 @@ pub mod normalise;
 pub mod sort;
 mod source;
 #[cfg(test)]
-mod test_support;
+pub(crate) mod test_support;
 
 pub use columns::{ColumnWriter, Columns};
 pub use extract::{Extractor, Facts, extract};

@@ -48,7 +48,7 @@ impl<'p> HitWriter<'p> {
             if name == "_vectors" && !self.plan.vectors {
                 continue;
             }
-            if self.plan.retrieve.covers(name) {
+            if self.plan.retrieve.names(name) {
                 writer.raw(name, bytes);
             } else if self.plan.retrieve.reaches_below(name)
                 && let Ok(value) = serde_json::from_slice::<Value>(bytes)
@@ -85,8 +85,8 @@ impl<'p> HitWriter<'p> {
             if name == "_vectors" && !self.plan.vectors {
                 continue;
             }
-            let kept = self.plan.formatted.as_ref().filter(|paths| paths.covers(name) || paths.reaches_below(name));
-            let shown = self.plan.displayed.covers(name) || self.plan.displayed.reaches_below(name);
+            let kept = self.plan.formatted.as_ref().filter(|paths| paths.names(name) || paths.reaches_below(name));
+            let shown = self.plan.displayed.names(name) || self.plan.displayed.reaches_below(name);
             if kept.is_none() && !(shown && self.plan.matches_position) {
                 continue;
             }

@@ -47,7 +47,9 @@ impl FormatPlan {
         let retrieve = match (&displayed, &format.attributes_to_retrieve) {
             (_, Some(asked)) if asked.iter().any(|name| name == "*") => displayed.clone(),
             (_, None) => displayed.clone(),
-            (Paths::All, Some(asked)) => Paths::Named(asked.clone()),
+            (Paths::All, Some(asked)) => {
+                Paths::Named(asked.iter().filter(|name| fields.id(name).is_some()).cloned().collect())
+            }
             (Paths::Named(shown), Some(asked)) => {
                 Paths::Named(asked.iter().filter(|name| shown.contains(name)).cloned().collect())
             }
@@ -56,8 +58,8 @@ impl FormatPlan {
         let highlight = highlight_paths(format, &valid);
         let crop = crop_lengths(format, &valid);
         let all = matches!(highlight, Paths::All) || crop.iter().any(|(name, _)| name == "*");
-        let formatted = if all && !fields.is_empty() {
-            Some(displayed.clone())
+        let formatted = if all {
+            (!fields.is_empty() && !displayed.is_empty()).then(|| displayed.clone())
         } else if highlight.is_empty() && crop.is_empty() {
             None
         } else {

@@ -35,20 +35,25 @@ impl Paths {
         matches!(self, Self::Named(names) if names.is_empty())
     }
 
-    /// What is kept of the value at `path`; `None` when nothing is. Objects in arrays that hold nothing of it stay as `{}`,
-    /// or go when `drop_empty`.
+    /// Whether exactly this path is named. A literal top-level key `a.b` does not belong to `a`.
+    pub fn names(&self, path: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.iter().any(|name| name == path),
+        }
+    }
+
+    /// What is kept of the value at `path`; `None` when nothing is. Objects that hold nothing of it stay as `{}`; those in
+    /// arrays go when `drop_empty`.
     pub fn select(&self, path: &str, value: &Value, drop_empty: bool) -> Option<Value> {
-        if self.covers(path) {
+        if self.names(path) {
             return Some(value.clone());
         }
         if !self.reaches_below(path) {
             return None;
         }
         match value {
-            Value::Object(object) => {
-                let kept = self.select_members(path, object, drop_empty);
-                (!kept.is_empty()).then_some(Value::Object(kept))
-            }
+            Value::Object(object) => Some(Value::Object(self.select_members(path, object, drop_empty))),
             Value::Array(items) => {
                 let kept: Vec<Value> =
                     items.iter().filter_map(|item| self.select_item(path, item, drop_empty)).collect();
@@ -91,6 +96,6 @@ mod tests {
         let objects = json!([{"w": 1, "x": 2}, {"x": 3}]);
         assert_eq!(paths.select("o", &objects, false), Some(json!([{"w": 1}, {}])));
         assert_eq!(paths.select("o", &objects, true), Some(json!([{"w": 1}])));
-        assert_eq!(paths.select("o", &json!({"x": 1}), false), None);
+        assert_eq!(paths.select("o", &json!({"x": 1}), false), Some(json!({})));
     }
 }

@@ -16,10 +16,10 @@ use crate::facets::FacetSource;
 use crate::facets::columns::Columns;
 use crate::fields::FieldsMap;
 use crate::ids::{DocId, Epoch, FieldId, LocalDocId, PartitionNo};
-use crate::query::TermSource;
+use crate::query::{FieldTable, QueryCache, TermSource};
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
-use crate::text::dictionary::{Dictionary, typo_automaton};
+use crate::text::dictionary::{Dictionary, TermKind, typo_automaton};
 use crate::text::postings::{Block, Occurrence, block_key, parse_block_key, take_varint};
 
 /// Bytes of term bitmaps that one epoch of a partition keeps at hand.
@@ -51,6 +51,7 @@ pub struct PartitionReader {
     memory: PartitionMemory,
     cache: RefCell<TermCache>,
     damage: OnceCell<String>,
+    queries: QueryCache,
 }
 
 #[derive(Default)]
@@ -62,8 +63,8 @@ struct TermCache {
 impl PartitionReader {
     /// A reader of `snapshot`, which `memory` belongs to.
     pub fn new(snapshot: Snapshot, number: PartitionNo, facts: EpochFacts, memory: PartitionMemory) -> Self {
-        let (cache, damage) = (RefCell::default(), OnceCell::new());
-        Self { snapshot, number, facts, memory, cache, damage }
+        let (cache, damage, queries) = (RefCell::default(), OnceCell::new(), QueryCache::default());
+        Self { snapshot, number, facts, memory, cache, damage, queries }
     }
 
     /// The epoch of the index that this is.
@@ -281,6 +282,18 @@ impl TermSource for PartitionReader {
 
     fn similar(&self, word: &str, distance_max: u8, prefix: bool, each: &mut dyn FnMut(&str, u8) -> bool) {
         self.memory.dictionary.with_typos(&typo_automaton(word, distance_max, prefix), each);
+    }
+
+    fn is_tolerant(&self, term: &str, _: &FieldTable) -> bool {
+        self.memory.dictionary.kind(term) == Some(TermKind::Tolerant)
+    }
+
+    fn take_fault(&self) -> Option<String> {
+        self.damage().map(str::to_owned)
+    }
+
+    fn cache(&self) -> Option<&QueryCache> {
+        Some(&self.queries)
     }
 
     fn word_count(&self, doc: u32, field: FieldId) -> Option<u8> {

@@ -5,6 +5,7 @@
 //! byte order hold over the union of the dictionaries, so that the number of partitions changes nothing.
 
 pub mod budget;
+pub mod cache;
 pub mod context;
 pub mod graph;
 #[cfg(test)]
@@ -13,6 +14,7 @@ pub mod parse;
 pub mod resolve;
 pub mod source;
 
+pub use cache::QueryCache;
 pub use context::{Cutter, QueryContext};
 pub use graph::{Derivations, Node, Phrase, PrefixMode, QueryGraph};
 pub use parse::{ParsedQuery, Term, TermKind};

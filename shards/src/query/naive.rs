@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use charabia::{SeparatorKind, TokenKind, Tokenizer};
+use charabia::{SeparatorKind, TokenKind};
 use roaring::RoaringBitmap;
 use serde_json::Value;
 
+use super::context::Cutter;
 use super::source::{FieldTable, TermSource};
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
@@ -30,10 +31,10 @@ struct Cursor {
 
 impl NaiveSource {
     /// Adds a document under a number that is free.
-    pub fn add(&mut self, doc: u32, value: &Value, settings: &Settings, tokenizer: &Tokenizer<'_>) {
+    pub fn add(&mut self, doc: u32, value: &Value, settings: &Settings, cutter: &dyn Cutter) {
         self.docs.insert(doc);
         let mut cursors: BTreeMap<FieldId, Cursor> = BTreeMap::new();
-        self.value(doc, "", value, settings, tokenizer, &mut cursors);
+        self.value(doc, "", value, settings, cutter, &mut cursors);
         for (field, cursor) in cursors {
             self.counts.insert((doc, field), cursor.counted);
         }
@@ -45,7 +46,7 @@ impl NaiveSource {
         path: &str,
         value: &Value,
         settings: &Settings,
-        tokenizer: &Tokenizer<'_>,
+        cutter: &dyn Cutter,
         cursors: &mut BTreeMap<FieldId, Cursor>,
     ) {
         match value {
@@ -53,13 +54,13 @@ impl NaiveSource {
                 for (key, value) in object {
                     let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                     self.fields.insert(&path);
-                    self.value(doc, &path, value, settings, tokenizer, cursors);
+                    self.value(doc, &path, value, settings, cutter, cursors);
                 }
                 return;
             }
             Value::Array(items) => {
                 for item in items {
-                    self.value(doc, path, item, settings, tokenizer, cursors);
+                    self.value(doc, path, item, settings, cutter, cursors);
                 }
                 return;
             }
@@ -78,7 +79,8 @@ impl NaiveSource {
         let mut position = cursor.next;
         let mut first = true;
         let mut hard = false;
-        for token in tokenizer.tokenize(&text) {
+        let languages = if value.is_string() { cutter.languages(path) } else { None };
+        for token in cutter.tokens(&text, languages) {
             match token.kind {
                 TokenKind::Separator(kind) => hard |= kind == SeparatorKind::Hard,
                 kind => {

@@ -47,6 +47,14 @@ impl NodeQuestion {
 
     /// Looks the node up. `by_attribute` says that words count as neighbours anywhere in one field.
     pub fn answer(&self, source: &dyn TermSource, fields: &FieldTable, by_attribute: bool) -> NodeFacts {
+        let look_up = || self.look_up(source, fields, by_attribute);
+        match source.cache() {
+            Some(cache) => (*cache.facts((self.clone(), by_attribute), look_up)).clone(),
+            None => look_up(),
+        }
+    }
+
+    fn look_up(&self, source: &dyn TermSource, fields: &FieldTable, by_attribute: bool) -> NodeFacts {
         let mut facts = NodeFacts::default();
         if self.text.is_empty() || self.text.len() > WORD_BYTES_MAX {
             return facts;
@@ -177,7 +185,9 @@ pub fn word_docs(source: &dyn TermSource, fields: &FieldTable, word: &str, how: 
     }
     let mut found = RoaringBitmap::new();
     source.occurrences(word, &docs, &mut |doc, field, _| {
-        if fields.is_searched(field) && (!tolerantly || fields.is_tolerant(field)) {
+        // A search that names its attributes takes all that they hold.
+        let counts = if fields.searches_all() { fields.is_tolerant(field) } else { fields.is_searched(field) };
+        if counts {
             found.insert(doc);
         }
     });

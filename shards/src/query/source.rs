@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use roaring::RoaringBitmap;
 
+use super::cache::QueryCache;
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
 use crate::settings::{Settings, covers_subtree, matches_pattern};
@@ -31,7 +32,13 @@ pub trait TermSource {
     /// All words that begin with `prefix` (itself excluded) as if they were one; `fields` tells tolerant occurrences, which
     /// is the same for every search of an epoch, so a source may keep the table.
     fn prefix_table(&self, prefix: &str, fields: &FieldTable) -> Rc<PrefixTable> {
-        Rc::new(PrefixTable::build(self, prefix, fields))
+        let build = || PrefixTable::build(self, prefix, fields);
+        self.cache().map_or_else(|| Rc::new(build()), |cache| cache.table(prefix, build))
+    }
+
+    /// What this epoch remembers of earlier searches; `None` for a source that forgets.
+    fn cache(&self) -> Option<&QueryCache> {
+        None
     }
 
     /// Whether some occurrence of the term may be found through typos and prefixes.

@@ -9,7 +9,7 @@ use roaring::{MultiOps, RoaringBitmap};
 
 use super::plan::RankPlan;
 use crate::query::resolve::{Occurring, pair_docs, phrase_docs, word_docs};
-use crate::query::{Phrase, PrefixMode, TermSource};
+use crate::query::{NodeQuestion, Phrase, PrefixMode, TermSource};
 
 /// Classes of a node; [`ANY_CLASS`] stands for all of them.
 pub const CLASSES: usize = 3;
@@ -35,12 +35,24 @@ impl NodeDocs {
 
     /// The documents that satisfy node `at` in `class` (0 to 2, or [`ANY_CLASS`]); a document may be in several classes.
     pub fn class(&self, at: usize, class: u8) -> &Rc<RoaringBitmap> {
-        self.classes[at][usize::from(class)].get_or_init(|| match class {
+        self.classes[at][usize::from(class)].get_or_init(|| {
+            let node = &self.plan.graph.nodes[at];
+            // What a single word may stand for follows from the epoch; joined words also from the words beside them.
+            let is_word = node.len == 1 && node.derivations.phrase.is_none();
+            match self.source.cache().filter(|_| is_word && self.plan.fields.searches_all()) {
+                Some(cache) => cache.class((NodeQuestion::of(node), class), || self.make_class(at, class)),
+                None => self.make_class(at, class),
+            }
+        })
+    }
+
+    fn make_class(&self, at: usize, class: u8) -> Rc<RoaringBitmap> {
+        match class {
             0 => self.class_zero(at),
             1 => self.class_one(at),
             2 => self.words(&self.plan.graph.nodes[at].derivations.two_typos),
             _ => Rc::new([0, 1, 2].map(|class| &**self.class(at, class)).union()),
-        })
+        }
     }
 
     /// The tolerant words that begin with the text of node `at`, without the text itself; none unless it is a prefix in

@@ -246,7 +246,7 @@ impl Ranker {
     fn start_group(&mut self, group: Group) {
         if !self.has_graph_rules() {
             let wanted = self.plan.wanted - self.out.len();
-            for doc in group.docs.iter().take(wanted + 1) {
+            for doc in group.docs.iter().take(wanted.saturating_add(1)) {
                 let doc = self.global(doc);
                 self.out.push(RankedDoc { doc, costs: Costs::new(), sorts: group.sorts.clone(), skipped: false });
             }

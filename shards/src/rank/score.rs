@@ -284,7 +284,7 @@ fn sort_detail(order: usize, by: &SortBy, value: &SortValue, hidden: &dyn Fn(&st
         SortBy::Geo { shown, .. } => {
             let (point, distance) = match value {
                 SortValue::Point { distance, lat, lng } => {
-                    (json!({"lat": lat, "lng": lng}), json!((distance * 1000.0).trunc() / 1000.0))
+                    (json!({"lat": lat, "lng": lng}), json!((distance * 1000.0).round() / 1000.0))
                 }
                 _ => (Value::Null, Value::Null),
             };

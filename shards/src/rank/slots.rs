@@ -6,7 +6,6 @@ use super::classes::{ANY_CLASS, NodeDocs};
 use super::cost::{ALONE, Occurrence, REVERSIBLE, SEARCHED, TYPED};
 use super::plan::RankPlan;
 use crate::ids::FieldId;
-use crate::query::resolve::{Occurring, word_docs};
 use crate::query::{Phrase, PrefixMode, TermSource};
 
 /// Documents ranked together: local numbers, rising. At most 2^24.
@@ -112,11 +111,10 @@ pub fn gather(
 pub fn gather_word(plan: &RankPlan, source: &dyn TermSource, word: &str, chunk: &Chunk<'_>) -> Side {
     let mut occurrences = Vec::new();
     let docs = &*source.term_docs(word) & chunk.set;
-    collect(plan, source, chunk, word, &docs, TYPED, true, &mut |occurrence| occurrences.push(occurrence));
+    collect(plan, source, chunk, word, &docs, TYPED, &mut |occurrence| occurrences.push(occurrence));
     Side::new(occurrences, true, chunk.docs.len())
 }
 
-#[expect(clippy::too_many_arguments, reason = "one place that walks postings, called with parts that differ")]
 fn collect(
     plan: &RankPlan,
     source: &dyn TermSource,
@@ -124,7 +122,6 @@ fn collect(
     word: &str,
     docs: &RoaringBitmap,
     flags: u8,
-    exactly: bool,
     push: &mut dyn FnMut(Occurrence),
 ) {
     let mut index = 0;
@@ -132,8 +129,7 @@ fn collect(
         while chunk.docs[index] < doc {
             index += 1;
         }
-        let searched = plan.fields.is_searched(field) && (exactly || plan.fields.is_tolerant(field));
-        let flags = flags | if searched { SEARCHED } else { 0 };
+        let flags = flags | if plan.fields.is_searched(field) { SEARCHED } else { 0 };
         for position in positions {
             push(Occurrence::new(index, field, *position, flags));
         }
@@ -149,10 +145,8 @@ impl Gatherer<'_> {
             return;
         }
         if d.word {
-            let how = if node.len > 1 { Occurring::Tolerantly } else { Occurring::Anyhow };
-            let docs = word_docs(self.source, &self.plan.fields, &d.text, how);
             let typed = if node.len == 1 { TYPED } else { 0 };
-            self.word(&d.text, &docs, typed | REVERSIBLE, how == Occurring::Anyhow);
+            self.word(&d.text, typed | REVERSIBLE);
         }
         match &d.prefix {
             Some(PrefixMode::List(_)) => self.words(node_docs.prefix_words(at)),
@@ -166,19 +160,19 @@ impl Gatherer<'_> {
 
     fn words(&mut self, words: &[String]) {
         for word in words {
-            let docs = word_docs(self.source, &self.plan.fields, word, Occurring::Tolerantly);
-            self.word(word, &docs, REVERSIBLE, false);
+            self.word(word, REVERSIBLE);
         }
     }
 
-    fn word(&mut self, word: &str, docs: &RoaringBitmap, flags: u8, exactly: bool) {
-        let docs = docs & self.chunk.set;
+    /// Takes all occurrences: places and nearness count in whatever field, even where the search does not look.
+    fn word(&mut self, word: &str, flags: u8) {
+        let docs = &*self.source.term_docs(word) & self.chunk.set;
         if docs.is_empty() {
             return;
         }
         self.lists += 1;
         let (heads, tails, both) = (&mut self.heads, &mut self.tails, self.has_phrases);
-        collect(self.plan, self.source, self.chunk, word, &docs, flags, exactly, &mut |occurrence| {
+        collect(self.plan, self.source, self.chunk, word, &docs, flags, &mut |occurrence| {
             heads.push(occurrence);
             if both {
                 tails.push(occurrence);
@@ -208,12 +202,10 @@ impl Gatherer<'_> {
         self.lists += 2;
         let alone = if phrase.0.first().is_some_and(Option::is_some) { 0 } else { ALONE };
         let heads = &mut self.heads;
-        collect(self.plan, self.source, self.chunk, first, &docs, alone, true, &mut |occurrence| {
-            heads.push(occurrence)
-        });
+        collect(self.plan, self.source, self.chunk, first, &docs, alone, &mut |occurrence| heads.push(occurrence));
         if let Some(Some(last)) = phrase.0.last() {
             let tails = if self.has_phrases { &mut self.tails } else { return };
-            collect(self.plan, self.source, self.chunk, last, &docs, 0, true, &mut |occurrence| tails.push(occurrence));
+            collect(self.plan, self.source, self.chunk, last, &docs, 0, &mut |occurrence| tails.push(occurrence));
         }
     }
 
@@ -224,8 +216,8 @@ impl Gatherer<'_> {
         }
         self.lists += 2;
         let (heads, tails) = (&mut self.heads, &mut self.tails);
-        collect(self.plan, self.source, self.chunk, left, &docs, 0, true, &mut |occurrence| heads.push(occurrence));
-        collect(self.plan, self.source, self.chunk, right, &docs, 0, true, &mut |occurrence| tails.push(occurrence));
+        collect(self.plan, self.source, self.chunk, left, &docs, 0, &mut |occurrence| heads.push(occurrence));
+        collect(self.plan, self.source, self.chunk, right, &docs, 0, &mut |occurrence| tails.push(occurrence));
     }
 }
 

@@ -20,7 +20,6 @@ mod glommio;
 mod host;
 mod once;
 mod panics;
-mod pulse;
 mod side_threads;
 mod sim;
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub async fn search(
     pacer: &dyn Pacer,
 ) -> Result<SearchAnswer, SearchError> {
     let started = pacer.now();
-    plan::check(request, index.settings)?;
+    plan::check(request, index.settings, index.fields)?;
     let cutoff = Duration::from_millis(index.settings.search_cutoff_ms.unwrap_or(CUTOFF_MS));
     let gather = Gather { index, request, ask, pacer, deadline: started + cutoff };
     let graph = gather.resolved_graph().await?;
@@ -176,7 +176,8 @@ impl Gather<'_> {
                 replies.push(*reply);
             }
             let complete = replies.iter().all(|reply| reply.part.complete || reply.expired);
-            let ranked = merge(shared, replies, wanted, distinct.is_some(), threshold);
+            let counted = if self.request.page.is_exact() { usize::MAX } else { page_end };
+            let ranked = merge(shared, replies, wanted, distinct.is_some(), threshold, counted);
             if ranked.docs.len() >= page_end || complete || distinct.is_none() {
                 return Ok(ranked);
             }
@@ -246,13 +247,15 @@ fn unexpected() -> SearchError {
     SearchError::Partition("a partition's reply does not fit its question".into())
 }
 
-/// Merges the orders of the partitions; leaves out what is below the threshold and further members of distinct groups.
+/// Merges the orders of the partitions; leaves out what is below the threshold and further members of distinct groups. What
+/// lies behind the first `counted` documents stays in the total.
 fn merge(
     plan: Arc<RankPlan>,
     replies: Vec<RankedReply>,
     wanted: usize,
     by_groups: bool,
     threshold: Option<f64>,
+    counted: usize,
 ) -> Ranked {
     let mut total: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
     let expired = replies.iter().any(|reply| reply.expired);
@@ -284,6 +287,9 @@ fn merge(
     let mut taken: AHashSet<DistinctValue> = AHashSet::new();
     let mut docs = Vec::with_capacity(all.len());
     for (doc, groups) in all {
+        if docs.len() >= counted {
+            break;
+        }
         let below = threshold.is_some_and(|least| scorer.score(&doc).global() < least);
         if below || groups.iter().any(|group| taken.contains(group)) {
             total -= 1;

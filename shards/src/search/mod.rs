@@ -9,6 +9,9 @@ pub mod gather;
 pub mod messages;
 pub mod part;
 pub mod plan;
+mod reader;
+#[cfg(test)]
+mod replay;
 pub mod request;
 
 pub use answer::{FacetAnswer, SearchAnswer, SearchError};

@@ -67,7 +67,7 @@ fn query_languages(request: &SearchRequest, settings: &Settings, fields: &Fields
 }
 
 /// Checks what only the index can tell, in the order in which mistakes are reported.
-pub fn check(request: &SearchRequest, settings: &Settings) -> Result<(), SearchError> {
+pub fn check(request: &SearchRequest, settings: &Settings, fields: &FieldsMap) -> Result<(), SearchError> {
     check_sort_rule(&request.sort, settings, "invalid_search_sort")?;
     check_sort(&request.sort, settings, "invalid_search_sort")?;
     let is_filterable = |name: &str| {
@@ -84,15 +84,20 @@ pub fn check(request: &SearchRequest, settings: &Settings) -> Result<(), SearchE
         let message = format!("attribute `{name}` is not filterable, so its values are not counted");
         return Err(UserError::new("invalid_search_facets", message).into());
     }
-    check_search_on(request, settings)
+    check_search_on(request, settings, fields)
 }
 
-fn check_search_on(request: &SearchRequest, settings: &Settings) -> Result<(), SearchError> {
+/// A name must be declared or be a known field below a declared one, a pattern must reach such a name.
+fn check_search_on(request: &SearchRequest, settings: &Settings, fields: &FieldsMap) -> Result<(), SearchError> {
     if settings.searchable_attributes.iter().any(|name| name == "*") {
         return Ok(());
     }
-    for name in request.attributes_to_search_on.iter().flatten().filter(|name| !name.contains('*')) {
-        if settings.searchable_weight(name).is_none() {
+    for name in request.attributes_to_search_on.iter().flatten().filter(|name| *name != "*") {
+        let declared = settings.searchable_attributes.iter().map(String::as_str);
+        let known = fields.iter().map(|(_, field)| field).filter(|field| settings.searchable_weight(field).is_some());
+        let mut names = declared.chain(known);
+        let found = if name.contains('*') { names.any(|n| matches_pattern(name, n)) } else { names.any(|n| n == name) };
+        if !found {
             let message = format!("attribute `{name}` is not searchable");
             return Err(UserError::new("invalid_search_attributes_to_search_on", message).into());
         }

@@ -1,7 +1,6 @@
 //! What the batches do, by sort.
 
 mod documents;
-mod edit;
 mod history;
 mod indexes;
 mod settings;
@@ -30,7 +29,7 @@ pub(super) async fn run_kind(run: &mut Run<'_>, kind: Kind) -> Result<End, Broke
         Kind::IndexCompaction => indexes::compact(run).await,
         Kind::DumpCreation => refuse(run, "dump_process_failed", "Dumps").await,
         Kind::SnapshotCreation => refuse(run, "internal", "Snapshots").await,
-        Kind::DocumentEdition => edit::edit(run).await,
+        Kind::DocumentEdition => refuse(run, "edit_documents_by_function_error", "Editing by function").await,
         _ => refuse(run, "internal", "Such tasks").await,
     }
 }

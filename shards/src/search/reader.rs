@@ -1,0 +1,38 @@
+//! A partition's reader as a search sees it.
+
+use charabia::{Language, Token};
+use smallvec::SmallVec;
+
+use super::part::{SearchPartition, StoredFields};
+use crate::ids::{FieldId, LocalDocId, PartitionNo};
+use crate::partition::reader::PartitionReader;
+use crate::query::Cutter;
+use crate::text::TextTokenizer;
+
+impl Cutter for TextTokenizer {
+    fn tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
+        TextTokenizer::tokens(self, text, languages)
+    }
+
+    fn languages(&self, field: &str) -> Option<&[Language]> {
+        TextTokenizer::languages(self, field)
+    }
+}
+
+impl SearchPartition for PartitionReader {
+    fn place(&self) -> (PartitionNo, u16) {
+        (self.number(), self.partition_count())
+    }
+
+    fn with_record(&self, doc: LocalDocId, each: &mut dyn FnMut(StoredFields<'_>)) -> Result<(), String> {
+        let record = self.record(doc).map_err(|error| error.to_string())?;
+        let record = record.ok_or_else(|| format!("document {} is not stored", doc.0))?;
+        let fields: SmallVec<[(FieldId, &[u8]); 16]> = record.fields().collect();
+        each(&fields);
+        Ok(())
+    }
+
+    fn cutter(&self) -> &dyn Cutter {
+        &**self.tokenizer()
+    }
+}
