@@ -10,6 +10,7 @@ pub mod columns;
 pub mod distinct;
 pub mod distribution;
 pub mod extract;
+pub mod facet_search;
 pub mod filter;
 pub mod geo;
 pub mod normalise;

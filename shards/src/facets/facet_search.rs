@@ -1,0 +1,277 @@
+//! The values of one facet that begin with what a user has typed, with some typos.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use charabia::Normalize;
+use charabia::normalizer::NormalizerOption;
+use levenshtein_automata::{DFA, Distance};
+use roaring::RoaringBitmap;
+
+use crate::error::UserError;
+use crate::facets::columns::ColumnError;
+use crate::facets::source::FacetSource;
+use crate::ids::{DocId, LocalDocId};
+use crate::settings::{FacetOrder, Settings, covers_subtree};
+use crate::text::dictionary::typo_automaton;
+
+/// Checks that the index can be searched for facets; fails with `facet_search_disabled`.
+pub fn check_facet_search_enabled(settings: &Settings) -> Result<(), UserError> {
+    if settings.facet_search {
+        return Ok(());
+    }
+    Err(UserError::new("facet_search_disabled", "the facet search is disabled for this index"))
+}
+
+/// Checks that a field can be searched for its values; fails with `invalid_facet_search_facet_name`.
+pub fn check_facet_name(field: &str, settings: &Settings) -> Result<(), UserError> {
+    if settings.filterable(field).is_some_and(|features| features.facet_search) {
+        return Ok(());
+    }
+    let message = format!("attribute `{field}` is not facet-searchable");
+    Err(UserError::new("invalid_facet_search_facet_name", message))
+}
+
+/// The values found, of one partition or of several together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FacetHits {
+    /// By normalised value.
+    hits: BTreeMap<Box<str>, Hit>,
+}
+
+/// One value: also those that no matching document of this partition has, because another partition may have one while the
+/// first document of all is here.
+#[derive(Clone, Debug, PartialEq)]
+struct Hit {
+    /// Matching documents with this value.
+    count: u64,
+    /// The least document with this value, matching or not.
+    first: DocId,
+    /// How that document spells it.
+    spelling: Box<str>,
+}
+
+/// Finds the strings of a field that match, and how many of `documents` have each. Without a query all strings match.
+/// Numbers are never found.
+pub fn search_facet(
+    source: &dyn FacetSource,
+    field: &str,
+    query: Option<&str>,
+    documents: &RoaringBitmap,
+) -> Result<FacetHits, ColumnError> {
+    let mut hits = BTreeMap::new();
+    let Some(number) = source.fields().id(field) else { return Ok(FacetHits::default()) };
+    let columns = source.columns();
+    let matcher = Matcher::new(query, field, source.settings());
+    columns.walk_strings(number, false, &mut |value, with_value| {
+        if let Some(first) = with_value.min()
+            && matcher.matches(value)
+        {
+            let values = columns.values(number, LocalDocId(first))?;
+            let spelling = values.and_then(|values| values.strings().find(|(found, _)| *found == value));
+            let spelling = spelling.map_or(value, |(_, spelling)| spelling).into();
+            let hit = Hit {
+                count: with_value.intersection_len(documents),
+                first: source.global(LocalDocId(first)),
+                spelling,
+            };
+            hits.insert(value.into(), hit);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(FacetHits { hits })
+}
+
+impl FacetHits {
+    /// Adds what another partition found for the same question.
+    pub fn merge(&mut self, other: Self) {
+        for (value, theirs) in other.hits {
+            match self.hits.get_mut(&value) {
+                None => {
+                    self.hits.insert(value, theirs);
+                }
+                Some(mine) => {
+                    mine.count += theirs.count;
+                    if theirs.first < mine.first {
+                        (mine.first, mine.spelling) = (theirs.first, theirs.spelling);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The values to answer with their counts, in the facet's order and cut to its limit. `query` says whether there was
+    /// one.
+    pub fn finish(self, field: &str, query: Option<&str>, settings: &Settings) -> Vec<(String, u64)> {
+        let orders = &settings.faceting.sort_facet_values_by;
+        let order = orders.get(field).or_else(|| orders.get("*")).copied().unwrap_or(FacetOrder::Alpha);
+        let mut hits: Vec<_> = self.hits.into_iter().filter(|(_, hit)| hit.count > 0).collect();
+        match order {
+            // By normalised value as they are, or by value without accents first.
+            FacetOrder::Alpha if query.is_none() => {}
+            FacetOrder::Alpha => hits.sort_by_cached_key(|(value, _)| folded(value).into_owned()),
+            FacetOrder::Count => {
+                hits.sort_by(|(_, left), (_, right)| (right.count, &right.spelling).cmp(&(left.count, &left.spelling)))
+            }
+        }
+        let limit = usize::try_from(settings.faceting.max_values_per_facet).unwrap_or(usize::MAX);
+        hits.into_iter().take(limit).map(|(_, hit)| (hit.spelling.into(), hit.count)).collect()
+    }
+}
+
+/// The form of search words: lower-case and without accents.
+fn folded(text: &str) -> Cow<'_, str> {
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !byte.is_ascii_uppercase()) {
+        return Cow::Borrowed(text);
+    }
+    text.normalize(&NormalizerOption { create_char_map: false, lossy: true, ..NormalizerOption::default() })
+}
+
+/// Decides which values begin with the query.
+enum Matcher {
+    All,
+    Exactly(String),
+    Prefix(String),
+    Typos(DFA),
+}
+
+impl Matcher {
+    fn new(query: Option<&str>, field: &str, settings: &Settings) -> Self {
+        let Some(query) = query else { return Self::All };
+        let tolerance = &settings.typo_tolerance;
+        let query = folded(query).into_owned();
+        if tolerance.disable_on_words.contains(&query) {
+            return Self::Exactly(query);
+        }
+        let sizes = tolerance.min_word_size_for_typos;
+        let is_off =
+            !tolerance.enabled || tolerance.disable_on_attributes.iter().any(|name| covers_subtree(name, field));
+        match query.len() {
+            _ if is_off => Self::Prefix(query),
+            bytes if bytes < usize::from(sizes.one_typo) => Self::Prefix(query),
+            bytes if bytes < usize::from(sizes.two_typos) => Self::Typos(typo_automaton(&query, 1, true)),
+            _ => Self::Typos(typo_automaton(&query, 2, true)),
+        }
+    }
+
+    fn matches(&self, value: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Exactly(query) => folded(value) == query.as_str(),
+            Self::Prefix(query) => folded(value).starts_with(query),
+            Self::Typos(automaton) => matches!(automaton.eval(folded(value).as_bytes()), Distance::Exact(_)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::facets::test_support::{Facets, filterable};
+
+    fn found(facets: &Facets, query: Option<&str>) -> Vec<String> {
+        let hits = search_facet(facets, "city", query, &facets.documents).expect("memory does not fail");
+        hits.finish("city", query, &facets.settings).into_iter().map(|(value, _)| value).collect()
+    }
+
+    fn cities() -> Facets {
+        let names = [
+            "Berlin",
+            "Bern",
+            "Bergen",
+            "Barcelona",
+            "Bordeaux",
+            "Brussels",
+            "Bremen",
+            "Brest",
+            "Brno",
+            "Basel",
+            "Baku",
+            "Saint-Étienne",
+            "San Francisco",
+            "Amsterdam",
+            "Amsteldam",
+            "Bratislava",
+            "Élan",
+            "Elan",
+            "Straße",
+        ];
+        let documents = names.into_iter().map(|name| json!({ "city": name })).chain([json!({"city": 42})]);
+        Facets::with(filterable(&["city"]), documents)
+    }
+
+    #[test]
+    fn folding_takes_accents_and_keeps_letters() {
+        assert_eq!(["straße", "éa", "σς", "日本"].map(folded), ["straße", "ea", "σσ", "日本"]);
+    }
+
+    #[test]
+    fn typos_grow_with_the_bytes_of_the_query() {
+        let mut facets = cities();
+        for (query, expected) in [
+            ("berln", vec!["Berlin", "Bern"]),
+            ("brlin", vec!["Berlin"]),
+            ("bxrl", vec![]),
+            ("berlinn", vec!["Berlin"]),
+            ("berlinnn", vec![]),
+            ("amstredam", vec!["Amsteldam", "Amsterdam"]),
+            ("xmsterdam", vec!["Amsteldam", "Amsterdam"]),
+            ("amxtxrdxm", vec![]),
+            ("bernx", vec!["Bern"]),
+            ("sain etienne", vec!["Saint-Étienne"]),
+            ("san fr", vec!["San Francisco"]),
+            ("Élan", vec!["Elan", "Élan"]),
+            ("elan", vec!["Elan", "Élan"]),
+            ("ss", vec![]),
+            ("straße", vec!["Straße"]),
+            ("trasse", vec![]),
+            ("   ", vec![]),
+            ("4", vec![]),
+        ] {
+            assert_eq!(found(&facets, Some(query)), expected, "{query}");
+        }
+        assert_eq!(found(&facets, None).len(), 19);
+        assert_eq!(found(&facets, Some("")).len(), 19);
+        facets.settings.typo_tolerance.min_word_size_for_typos.one_typo = 3;
+        assert_eq!(found(&facets, Some("brs")), ["Basel", "Bratislava", "Bremen", "Brest", "Brno", "Brussels"]);
+        facets.settings.typo_tolerance.disable_on_words.insert("basel".into());
+        facets.settings.typo_tolerance.disable_on_words.insert("base".into());
+        assert_eq!((found(&facets, Some("Basel")), found(&facets, Some("base"))), (vec!["Basel".to_owned()], vec![]));
+        facets.settings.typo_tolerance.disable_on_attributes.insert("city".into());
+        assert_eq!((found(&facets, Some("brs")), found(&facets, Some("BARC"))), (vec![], vec!["Barcelona".to_owned()]));
+    }
+
+    /// The spelling is that of the first document of all, whichever partition it is in and whether it matches or not.
+    #[test]
+    fn partitions_find_together_what_one_finds() {
+        let part =
+            |names: &[&str]| Facets::with(filterable(&["city"]), names.iter().map(|name| json!({ "city": name })));
+        let (left, right) = (part(&["PARIS", "Rome"]), part(&["paris", "Paris"]));
+        let mut hits = search_facet(&right, "city", Some("par"), &right.documents).expect("memory does not fail");
+        for hit in hits.hits.values_mut() {
+            hit.first.0 += 10;
+        }
+        hits.merge(search_facet(&left, "city", Some("par"), &RoaringBitmap::new()).expect("memory does not fail"));
+        assert_eq!(hits.finish("city", Some("par"), &left.settings), [("PARIS".to_owned(), 2)]);
+        let none = search_facet(&left, "city", Some("rome"), &RoaringBitmap::new()).expect("memory does not fail");
+        assert_eq!(none.finish("city", Some("rome"), &left.settings), []);
+    }
+
+    #[test]
+    fn the_count_order_breaks_ties_by_falling_spelling() {
+        let names = ["b", "a", "b", "c"];
+        let mut facets = Facets::with(filterable(&["city"]), names.map(|name| json!({ "city": name })));
+        facets.settings.faceting.sort_facet_values_by.insert("city".into(), FacetOrder::Count);
+        assert_eq!(found(&facets, None), ["b", "c", "a"]);
+        facets.settings.faceting.max_values_per_facet = 0;
+        assert!(found(&facets, None).is_empty());
+        assert!(
+            check_facet_name("city.x", &facets.settings).is_ok() && check_facet_name("x", &facets.settings).is_err()
+        );
+        facets.settings.facet_search = false;
+        assert!(check_facet_search_enabled(&facets.settings).is_err());
+    }
+}
