@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
-use shards::engine::{Batch, IndexView, OpOutcome};
+use shards::engine::{Batch, DocumentsPage, DocumentsQuery, IndexView, OpOutcome};
 use shards::error::UserError;
 use shards::timestamp::Timestamp;
 use uuid::Uuid;
@@ -39,6 +39,12 @@ pub trait Indexes {
     fn remove(&self, id: Uuid) -> LocalBoxFuture<'static, Result<(), IndexError>>;
     /// Rewrites an index's storage: its bytes before and after.
     fn compact(&self, view: Arc<IndexView>) -> LocalBoxFuture<'static, Result<(u64, u64), IndexError>>;
+    /// A page of documents; `invalid_document_filter` and its like are the user's errors.
+    fn documents(
+        &self,
+        view: Arc<IndexView>,
+        query: DocumentsQuery,
+    ) -> LocalBoxFuture<'static, Result<DocumentsPage, IndexError>>;
     /// Does all the work of a batch without making any of it visible. Dropping the future, or what it returns, undoes it.
     fn prepare(
         &self,

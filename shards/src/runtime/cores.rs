@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use glommio::{ExecutorJoinHandle, GlommioError, LocalExecutorBuilder, Placement, PoolPlacement};
 use storage_engine::Disk;
 
-use super::glommio::GlommioRuntime;
+use super::glommio::{GlommioRuntime, PREEMPTION};
 use super::host::{MEMLOCK_BYTES_MIN, io_memory_bytes, raise_memlock, register_membarrier};
+use super::pulse::Pulse;
 use super::side_threads::SideThreads;
-use super::{Runtime, catch_panic};
+use super::{Queue, Runtime, catch_panic};
 use crate::ids::CoreId;
 use crate::mesh::{CloseOnDrop, IN_FLIGHT_MAX, Mesh, Port, ports};
 use crate::placement::{default_core_count, host_cpus};
@@ -118,6 +119,7 @@ struct Seat<Q, A> {
     started: Instant,
     side_threads: SideThreads,
     disk: DiskFactory,
+    pulse: Pulse,
     ready: Sender<()>,
     go: Receiver<()>,
 }
@@ -144,6 +146,7 @@ where
     let io_memory = io_memory_bytes(config.io_memory_bytes, core_count, memlock_bytes);
     let pin = config.pin && host.quota.is_none() && usize::from(core_count) <= host.allowed.len();
     let side_threads = SideThreads::start(config.side_threads).map_err(StartError::Thread)?;
+    let pulse = Pulse::start(core_count).map_err(StartError::Thread)?;
     let started = Instant::now();
     let mut seated: Vec<(ExecutorJoinHandle<Ended>, Receiver<()>, Sender<()>)> = Vec::new();
     for (number, port) in ports::<Q, A>(core_count, config.in_flight_max).into_iter().enumerate() {
@@ -151,13 +154,14 @@ where
         let (ready, is_ready) = channel();
         let (let_go, go) = channel();
         let core = CoreId(number as u16);
-        let (side_threads, disk) = (side_threads.clone(), config.disk.clone());
-        let seat = Seat { port, core, core_count, started, side_threads, disk, ready, go };
+        let (side_threads, disk, pulse) = (side_threads.clone(), config.disk.clone(), pulse.clone());
+        let seat = Seat { port, core, core_count, started, side_threads, disk, pulse, ready, go };
         let start = start.clone();
         let thread = LocalExecutorBuilder::new(placement)
             .name("core")
             .spin_before_park(config.spin)
             .io_memory(io_memory)
+            .preempt_timer(PREEMPTION)
             // The default places the helper threads of all executors on the first one's processor.
             .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
             .spawn(move || run_core(seat, start))
@@ -209,6 +213,8 @@ where
     let disk = (seat.disk)(core);
     let runtime: Rc<dyn Runtime> =
         Rc::new(GlommioRuntime::new(core, seat.core_count, seat.started, disk, seat.side_threads));
+    let (_beat, beating) = seat.pulse.beat(core.0);
+    runtime.spawn(Queue::Search, Box::pin(beating));
     let mesh = Mesh::new(&runtime, seat.port);
     // Closed however the future ends, so that no peer waits for this core.
     let closing = CloseOnDrop(mesh.clone());

@@ -15,8 +15,9 @@ use super::side_threads::SideThreads;
 use super::{Nanos, Queue, Runtime, SideThreadError, catch_panic};
 use crate::ids::CoreId;
 
-/// How soon a loop of another queue is asked to yield while a request waits.
-const SEARCH_LATENCY: Duration = Duration::from_micros(500);
+/// How soon any loop is asked to yield. Also the executor's own preemption timer: it looks at sockets only between two turns,
+/// and its default of 100 ms would let a request wait that long for a core that indexes.
+pub(super) const PREEMPTION: Duration = Duration::from_micros(500);
 
 /// One core, on its own thread.
 pub(super) struct GlommioRuntime {
@@ -42,7 +43,7 @@ impl GlommioRuntime {
         let queue =
             |shares, latency, name| glommio::executor().create_task_queue(Shares::Static(shares), latency, name);
         let queues = [
-            queue(1000, Latency::Matters(SEARCH_LATENCY), "search"),
+            queue(1000, Latency::Matters(PREEMPTION), "search"),
             queue(300, Latency::NotImportant, "indexing"),
             queue(50, Latency::NotImportant, "upkeep"),
         ];

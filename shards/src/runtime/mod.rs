@@ -20,6 +20,7 @@ mod glommio;
 mod host;
 mod once;
 mod panics;
+mod pulse;
 mod side_threads;
 mod sim;
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use serde_json::Value;
-use shards::engine::{Batch, BatchOp, IndexView, OpOutcome};
+use shards::engine::{Batch, BatchOp, DocumentsPage, DocumentsQuery, IndexView, OpOutcome};
 use shards::error::UserError;
 use shards::fields::FieldsMap;
 use shards::ids::{CoreId, Epoch};
@@ -28,6 +28,7 @@ pub(crate) enum Stop {
     AfterCommit,
 }
 
+#[derive(Clone)]
 pub(crate) struct FakeIndexes {
     stored: RefCell<BTreeMap<Uuid, Stored>>,
     pub(crate) stop: Cell<Stop>,
@@ -139,6 +140,14 @@ impl Indexes for FakeHandle {
 
     fn compact(&self, _: Arc<IndexView>) -> LocalBoxFuture<'static, Result<(u64, u64), IndexError>> {
         async { Ok((8192, 4096)) }.boxed_local()
+    }
+
+    fn documents(
+        &self,
+        _: Arc<IndexView>,
+        _: DocumentsQuery,
+    ) -> LocalBoxFuture<'static, Result<DocumentsPage, IndexError>> {
+        async { Ok(DocumentsPage::default()) }.boxed_local()
     }
 
     fn prepare(

@@ -89,14 +89,19 @@ impl World {
         Self { disk, indexes: self.indexes.clone() }
     }
 
-    /// Starts the instance; with `process` false, tasks are accepted but not processed. `None` when the disk is cut off.
+    /// A copy of this world on another disk.
+    pub(crate) fn on(&self, disk: Rc<dyn Disk>) -> Self {
+        Self { disk, indexes: Rc::new(FakeIndexes::clone(&self.indexes)) }
+    }
+
+    /// Starts the instance; with `process` false, tasks are accepted but not processed. `None` when the disk fails.
     pub(crate) fn try_start(&self, limits: Limits, process: bool) -> Option<Instance> {
         let runtime = Rc::new(TestRuntime::new(self.disk.clone()));
         let config = ControlConfig { root: "/data".into(), master_key: None, features: Features::default(), limits };
         let mesh = Rc::new(Loop::default());
         let indexes = Rc::new(FakeHandle(self.indexes.clone()));
         let opened = ControlPlane::open(runtime.clone(), Rc::new(mesh.clone()), indexes, config);
-        let plane = runtime.run(opened)?.expect("opening succeeds");
+        let plane = runtime.run(opened)?.ok()?;
         let handle = ControlHandle::new(Rc::new(mesh.clone()));
         handle.publish(plane.state());
         mesh.plane.replace(Some(plane.clone()));
@@ -123,11 +128,11 @@ impl Instance {
         self.try_accept(new).expect("accepting ends")
     }
 
-    /// As [`Self::accept`]; `None` when the disk is cut off.
+    /// As [`Self::accept`]; `None` when the disk fails.
     pub(crate) fn try_accept(&self, (content, payload): New<'_>) -> Option<u32> {
         let new = NewTask { content, custom_metadata: None };
         let task = self.runtime.run(self.handle.register(new, payload.map(|payload| payload.as_bytes().to_vec())));
-        Some(task?.expect("accepting succeeds").uid.0)
+        Some(task?.ok()?.uid.0)
     }
 
     /// Accepts a cancelation or deletion of these tasks.

@@ -1,6 +1,7 @@
 //! What the batches do, by sort.
 
 mod documents;
+mod edit;
 mod history;
 mod indexes;
 mod settings;
@@ -29,7 +30,7 @@ pub(super) async fn run_kind(run: &mut Run<'_>, kind: Kind) -> Result<End, Broke
         Kind::IndexCompaction => indexes::compact(run).await,
         Kind::DumpCreation => refuse(run, "dump_process_failed", "Dumps").await,
         Kind::SnapshotCreation => refuse(run, "internal", "Snapshots").await,
-        Kind::DocumentEdition => refuse(run, "edit_documents_by_function_error", "Editing by function").await,
+        Kind::DocumentEdition => edit::edit(run).await,
         _ => refuse(run, "internal", "Such tasks").await,
     }
 }

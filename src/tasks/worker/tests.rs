@@ -1,6 +1,9 @@
 //! Whole histories of tasks, with indexes that only know ids.
 
+use std::rc::Rc;
+
 use serde_json::{Value, json};
+use storage_engine::io::sim::{Faults, SimDisk};
 
 use crate::control::testing::{Fuse, Instance, NO_LIMITS, Stop, World, add, clear, remove};
 use crate::control::{ControlChange, Features};
@@ -266,26 +269,49 @@ fn live(world: &World) -> u32 {
     promised
 }
 
-/// The process is killed at each operation on the disk, a write half done included. After the restart all that was
-/// promised has happened, once.
+/// What must hold after a restart, when so many tasks had been promised: each has happened, once.
+fn check_after_restart(world: &World, promised: u32, what: &str) {
+    let instance = world.start();
+    instance.runtime.settle();
+    let fates: Vec<String> = (0..promised).map(|uid| instance.task(uid)["status"].to_string()).collect();
+    assert!(fates.iter().all(|status| status == "\"succeeded\""), "{what}: {fates:?}");
+    // A task that was not promised may be there or not, but not by half.
+    let additions = [(0, 2), (4, 1), (6, 1)];
+    let added: u64 = additions.iter().filter(|(uid, _)| !instance.task(*uid).is_null()).map(|(_, n)| n).sum();
+    assert_eq!(world.indexes.added.get(), added, "{what}");
+    if promised > 4 {
+        assert_eq!(instance.ids("b").unwrap(), ["1", "3"], "{what}");
+    }
+}
+
+/// The process is killed at each operation on the disk, a write half done included.
 #[test]
 fn kills_at_any_operation_on_the_disk() {
     for operations in 0.. {
         let (world, fuse) = (World::new(), Fuse::of(operations));
         let promised = live(&world.fused(&fuse));
-        let instance = world.start();
-        instance.runtime.settle();
-        let fates: Vec<String> = (0..promised).map(|uid| instance.task(uid)["status"].to_string()).collect();
-        assert!(fates.iter().all(|status| status == "\"succeeded\""), "{operations}: {fates:?}");
-        // A task that was not promised may be there or not, but not by half.
-        let additions = [(0, 2), (4, 1), (6, 1)];
-        let added: u64 = additions.iter().filter(|(uid, _)| !instance.task(*uid).is_null()).map(|(_, n)| n).sum();
-        assert_eq!(world.indexes.added.get(), added, "{operations}");
-        if promised > 4 {
-            assert_eq!(instance.ids("b").unwrap(), ["1", "3"], "{operations}");
-        }
+        check_after_restart(&world, promised, &format!("killed at operation {operations}"));
         if !fuse.is_burnt() {
             assert_eq!((promised, world.indexes.len()), (7, 2));
+            return;
+        }
+    }
+}
+
+/// The power is cut before each operation on the disk, and takes with it any part of what was not synced.
+#[test]
+fn power_cuts_at_any_operation_on_the_disk() {
+    for operation in 0.. {
+        let disk = SimDisk::new();
+        disk.set_faults(Faults { cut_before: Some(operation), ..Faults::default() });
+        let world = World::new().on(Rc::new(disk.clone()));
+        let promised = live(&world);
+        for seed in 0..4 {
+            let after = world.on(Rc::new(disk.after_power_cut(seed)));
+            check_after_restart(&after, promised, &format!("cut before operation {operation}, seed {seed}"));
+        }
+        if disk.operations() <= operation {
+            assert_eq!(promised, 7);
             return;
         }
     }

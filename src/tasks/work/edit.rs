@@ -1,0 +1,199 @@
+//! Documents edited by a user's function.
+
+use std::sync::Arc;
+
+use futures_channel::oneshot;
+use serde_json::{Map, Value};
+use shards::document::primary_key::id_of_json;
+use shards::engine::{BatchOp, DocumentsQuery, IndexView};
+use shards::error::UserError;
+
+use super::documents::end;
+use super::{fail_batch, index_not_found, operations};
+use crate::control::indexes::IndexError;
+use crate::functions::{Edit, EditFunction};
+use crate::tasks::task::{Content, Outcome};
+use crate::tasks::worker::{Broken, End, Run};
+
+/// Documents read and edited at once.
+const CHUNK_DOCUMENTS: u64 = 500;
+
+/// What the functions of one chunk came to: documents to write and to delete, by id.
+#[derive(Default)]
+struct Edited {
+    replaced: Vec<(String, Vec<u8>)>,
+    deleted: Vec<String>,
+}
+
+/// A function with what it needs, for a side thread.
+#[derive(Clone)]
+struct Script {
+    function: String,
+    context: Option<Map<String, Value>>,
+    primary_key: String,
+}
+
+/// Runs the function over the documents that the filter chooses; all are edited or none is.
+pub(super) async fn edit(run: &mut Run<'_>) -> Result<End, Broken> {
+    let content = run.tasks.first().map(|task| task.content.clone());
+    let Some(Content::DocumentEdition { index, filter, context, function }) = content else {
+        return fail_batch(run, IndexError::Failed("a task came to a step for another kind".into())).await;
+    };
+    let Some(view) = run.plane.state().index(&index).cloned() else {
+        return fail_batch(run, index_not_found(&index)).await;
+    };
+    // An index without a primary key has no documents.
+    let primary_key = view.primary_key.clone().unwrap_or_default();
+    let script = Script { function, context, primary_key };
+    let (edited, chosen) = match edit_all(run, &view, filter, script).await {
+        Some(Ok(edited)) => edited,
+        Some(Err(error)) => return fail_batch(run, error).await,
+        None => return Ok(End::Interrupted),
+    };
+    let mut batch = operations(run);
+    batch.ops.push(BatchOp::Edit { replaced: edited.replaced, deleted: edited.deleted });
+    let prepared = match run.prepare(view, batch).await {
+        None => return Ok(End::Interrupted),
+        Some(Ok(prepared)) => prepared,
+        Some(Err(error)) => return fail_batch(run, error).await,
+    };
+    if let Some(Err(error)) = prepared.outcomes().first() {
+        let error = error.clone();
+        prepared.abort().await;
+        return fail_batch(run, error.into()).await;
+    }
+    for task in &mut run.tasks {
+        task.outcome = Outcome::Documents(chosen);
+    }
+    end(run, &index, prepared, true).await
+}
+
+/// The edits of all chosen documents, and how many those are; `None` when a cancelation came in between.
+async fn edit_all(
+    run: &Run<'_>,
+    view: &Arc<IndexView>,
+    filter: Option<Value>,
+    script: Script,
+) -> Option<Result<(Edited, u64), IndexError>> {
+    let (mut edited, mut offset) = (Edited::default(), 0);
+    loop {
+        if run.plane.interrupt.is_raised() {
+            return None;
+        }
+        let query = DocumentsQuery { filter: filter.clone(), offset, limit: CHUNK_DOCUMENTS, ..Default::default() };
+        let page = match run.plane.indexes.documents(view.clone(), query).await {
+            Ok(page) => page,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut documents = Vec::with_capacity(page.documents.len());
+        for document in &page.documents {
+            let mut json = Vec::new();
+            document.write_json(&view.fields, &mut json);
+            documents.push(json);
+        }
+        offset += documents.len() as u64;
+        let done = documents.is_empty() || offset >= page.total;
+        match edit_chunk(run, script.clone(), documents).await {
+            Ok(chunk) => {
+                edited.replaced.extend(chunk.replaced);
+                edited.deleted.extend(chunk.deleted);
+            }
+            Err(error) => return Some(Err(error)),
+        }
+        if done {
+            return Some(Ok((edited, page.total)));
+        }
+    }
+}
+
+/// Runs the function over some documents on a side thread.
+async fn edit_chunk(run: &Run<'_>, script: Script, documents: Vec<Vec<u8>>) -> Result<Edited, IndexError> {
+    let (done, result) = oneshot::channel();
+    let job = move || {
+        // Nobody listens any more when the server stops meanwhile.
+        let _ = done.send(run_script(&script, &documents));
+    };
+    run.plane.runtime.side_thread(Box::new(job)).await.map_err(|error| IndexError::Failed(error.to_string()))?;
+    Ok(result.await.map_err(|_| IndexError::Failed("a side thread ended without a result".into()))??)
+}
+
+fn run_script(script: &Script, documents: &[Vec<u8>]) -> Result<Edited, UserError> {
+    let function = EditFunction::compile(&script.function, script.context.as_ref())?;
+    let mut edited = Edited::default();
+    for json in documents {
+        let document: Map<String, Value> =
+            serde_json::from_slice(json).map_err(|error| UserError::new("internal", error.to_string()))?;
+        let id = document_id(&document, &script.primary_key)?;
+        match function.run(&document)? {
+            Edit::Keep => {}
+            Edit::Delete => edited.deleted.push(id),
+            Edit::Replace(new) => {
+                if document_id(&new, &script.primary_key)? != id {
+                    let message = format!("The function changed the id of document `{id}`, which must stay.");
+                    return Err(UserError::new("edit_documents_by_function_error", message));
+                }
+                let json = serde_json::to_vec(&new).map_err(|error| UserError::new("internal", error.to_string()))?;
+                edited.replaced.push((id, json));
+            }
+        }
+    }
+    Ok(edited)
+}
+
+/// The id of a document, as text.
+fn document_id(document: &Map<String, Value>, primary_key: &str) -> Result<String, UserError> {
+    let mut found = Vec::new();
+    find(document, primary_key, &mut found);
+    match found.as_slice() {
+        [value] => id_of_json(value.to_string().as_bytes()),
+        [] => Err(UserError::new("missing_document_id", format!("A document has no field `{primary_key}`."))),
+        _ => Err(UserError::new("invalid_document_id", format!("A document has several fields `{primary_key}`."))),
+    }
+}
+
+/// Every value at a dotted path, whichever of its dots are parts of names.
+fn find<'v>(object: &'v Map<String, Value>, path: &str, found: &mut Vec<&'v Value>) {
+    for (name, value) in object {
+        match (path.strip_prefix(name.as_str()), value) {
+            (Some(""), value) => found.push(value),
+            (Some(rest), Value::Object(inner)) => {
+                if let Some(rest) = rest.strip_prefix('.') {
+                    find(inner, rest, found);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn edited(function: &str, documents: &[Value]) -> Result<Edited, &'static str> {
+        let script = Script { function: function.into(), context: None, primary_key: "a.id".into() };
+        let documents: Vec<Vec<u8>> = documents.iter().map(|document| document.to_string().into_bytes()).collect();
+        run_script(&script, &documents).map_err(|error| error.code)
+    }
+
+    #[test]
+    fn functions_replace_keep_and_delete() {
+        let documents =
+            [json!({"a": {"id": 1}, "n": 1}), json!({"a.id": 2, "n": 2}), json!({"a": {"id": "x"}, "n": 3})];
+        let edits = edited("if (doc.n == 1) doc.n = 10; if (doc.n == 3) doc = null", &documents).ok().unwrap();
+        assert_eq!(edits.replaced, [("1".to_string(), br#"{"a":{"id":1},"n":10}"#.to_vec())]);
+        assert_eq!(edits.deleted, ["x"]);
+    }
+
+    #[test]
+    fn ids_must_stay() {
+        let documents = [json!({"a": {"id": 1}})];
+        assert_eq!(edited("doc.a.id = 2", &documents).err(), Some("edit_documents_by_function_error"));
+        assert_eq!(edited("doc.a.id = '1'", &documents).err(), None);
+        assert_eq!(edited("delete doc.a.id", &documents).err(), Some("missing_document_id"));
+        assert_eq!(edited("doc.a.id = 1.5", &documents).err(), Some("invalid_document_id"));
+        assert_eq!(edited("doc['a.id'] = 1", &documents).err(), Some("invalid_document_id"));
+    }
+}
