@@ -6,7 +6,9 @@ use std::sync::Arc;
 use shards::runtime::Runtime;
 use time::OffsetDateTime;
 
+use crate::api::reader::Reader;
 use crate::api::router::Host;
+use crate::api::search::room::SearchRoom;
 use crate::auth::KeySet;
 use crate::control::ControlHandle;
 use crate::options::Options;
@@ -19,6 +21,23 @@ pub struct App {
     pub control: ControlHandle,
     /// What was set from outside.
     pub options: Arc<Options>,
+    /// Documents and searches.
+    pub reader: Rc<dyn Reader>,
+    /// How many searches run and wait here.
+    pub search_room: SearchRoom,
+}
+
+impl App {
+    /// What one core's handlers need.
+    pub fn new(
+        runtime: Rc<dyn Runtime>,
+        control: ControlHandle,
+        options: Arc<Options>,
+        reader: Rc<dyn Reader>,
+    ) -> Self {
+        let search_room = SearchRoom::new(options.searches_per_core, options.search_queue_max, runtime.core_count());
+        Self { runtime, control, options, reader, search_room }
+    }
 }
 
 impl Host for App {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use shards::engine::EngineError;
 use shards::error::UserError;
+use shards::search::SearchError;
 
 mod codes;
 
@@ -90,6 +91,16 @@ impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::User(error) => error.into(),
+            other => Self::internal(other),
+        }
+    }
+}
+
+/// What a search could not do. Its own troubles go to the log.
+impl From<SearchError> for ApiError {
+    fn from(error: SearchError) -> Self {
+        match error {
+            SearchError::User(error) => error.into(),
             other => Self::internal(other),
         }
     }

@@ -9,6 +9,7 @@ pub mod features;
 pub mod fields;
 pub mod indexes;
 pub mod keys;
+pub mod reader;
 pub mod router;
 pub mod search;
 pub mod settings;
@@ -30,6 +31,7 @@ pub fn routes() -> Vec<Route<App>> {
         fields::routes(),
         indexes::routes(),
         keys::routes(),
+        search::routes(),
         settings::routes::routes(),
         stats::routes(),
         tasks::routes(),

@@ -3,6 +3,7 @@
 mod add;
 mod delete;
 mod edit;
+mod read;
 pub mod read_query;
 pub mod selection;
 pub mod vectors;
@@ -17,12 +18,15 @@ use crate::routes;
 /// The routes of this folder.
 pub fn routes() -> Vec<Route<App>> {
     routes! {
+        Get "/indexes/{uid}/documents" DocumentsGet => read::list;
         Post "/indexes/{uid}/documents" DocumentsAdd => add::replace;
         Put "/indexes/{uid}/documents" DocumentsAdd => add::update;
         Delete "/indexes/{uid}/documents" DocumentsDelete => delete::all;
+        Post "/indexes/{uid}/documents/fetch" DocumentsGet => read::fetch;
         Post "/indexes/{uid}/documents/delete" DocumentsDelete => delete::by_filter;
         Post "/indexes/{uid}/documents/delete-batch" DocumentsDelete => delete::batch;
         Post "/indexes/{uid}/documents/edit" DocumentsEdit => edit::edit;
+        Get "/indexes/{uid}/documents/{id}" DocumentsGet => read::one;
         Delete "/indexes/{uid}/documents/{id}" DocumentsDelete => delete::one;
     }
 }

@@ -1,0 +1,32 @@
+//! Indexes as handlers read them: a seam between the interface and the engine, so that tests can stand in for the latter.
+
+use std::sync::Arc;
+
+use futures_util::future::LocalBoxFuture;
+use shards::document::RawDocument;
+use shards::engine::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
+use shards::search::{SearchAnswer, SearchError, SearchRequest};
+
+/// Reads at the epoch of a view, from any core.
+pub trait Reader {
+    /// The document of this id; `None` when the index has none.
+    fn document(
+        &self,
+        view: Arc<IndexView>,
+        id: String,
+    ) -> LocalBoxFuture<'static, Result<Option<RawDocument>, EngineError>>;
+
+    /// A page of documents.
+    fn documents(
+        &self,
+        view: Arc<IndexView>,
+        query: DocumentsQuery,
+    ) -> LocalBoxFuture<'static, Result<DocumentsPage, EngineError>>;
+
+    /// The answer to a search.
+    fn search(
+        &self,
+        view: Arc<IndexView>,
+        request: SearchRequest,
+    ) -> LocalBoxFuture<'static, Result<SearchAnswer, SearchError>>;
+}
