@@ -1,17 +1,30 @@
-//! What the handlers of one core have at hand.
+//! What the handlers of one core have at hand, and how the cores of the server talk to each other.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use futures_util::future::{FutureExt, LocalBoxFuture};
+use shards::ids::CoreId;
+use shards::mesh::Mesh;
 use shards::runtime::Runtime;
+use shards::timestamp::Timestamp;
 use time::OffsetDateTime;
 
 use crate::api::reader::Reader;
 use crate::api::router::Host;
 use crate::api::search::room::SearchRoom;
 use crate::auth::KeySet;
-use crate::control::ControlHandle;
+use crate::control::indexes::SharedIndexes;
+use crate::control::message::{ControlAnswer, ControlMesh, ControlQuestion};
+use crate::control::{CONTROL_CORE, ControlConfig, ControlError, ControlHandle, ControlPlane, Features};
 use crate::options::Options;
+use crate::tasks::batcher::Limits;
+
+/// Bytes of payloads that one batch may hold when nothing is set: they are in memory at once.
+const BATCH_PAYLOAD_BYTES: u64 = 512 << 20;
+/// At most this many, whatever memory indexing may take.
+const BATCH_PAYLOAD_BYTES_MAX: u64 = 10 << 30;
 
 /// The server as one core's handlers see it.
 pub struct App {
@@ -40,13 +53,115 @@ impl App {
     }
 }
 
+/// What one core asks another.
+pub enum Question {
+    /// About tasks, keys, switches and the state of the instance.
+    Control(ControlQuestion),
+}
+
+/// The answer to a question of the same kind.
+pub enum Answer {
+    /// See [`ControlQuestion`].
+    Control(Result<ControlAnswer, ControlError>),
+}
+
+/// The way from this core to the others.
+#[derive(Clone)]
+struct ServerMesh {
+    mesh: Mesh<Question, Answer>,
+    core_count: u16,
+}
+
+impl App {
+    /// Opens this core's part of the server, and on core 0 the control plane, then waits until core 0 has told its state.
+    /// Tasks are processed from then on.
+    ///
+    /// # Errors
+    /// On core 0: the data cannot be read. The other cores then wait in vain, so the server must be stopped.
+    pub async fn start(
+        runtime: Rc<dyn Runtime>,
+        mesh: Mesh<Question, Answer>,
+        options: Arc<Options>,
+        indexes: SharedIndexes,
+    ) -> Result<Rc<Self>, ControlError> {
+        let way = Rc::new(ServerMesh { mesh: mesh.clone(), core_count: runtime.core_count() });
+        let control = ControlHandle::new(way.clone());
+        let plane: Rc<OnceCell<Rc<ControlPlane>>> = Rc::default();
+        let (told, asked) = (control.clone(), plane.clone());
+        mesh.serve(Rc::new(move |_, question| answer(told.clone(), asked.get().cloned(), question).boxed_local()));
+        if runtime.core() == CONTROL_CORE {
+            let opened = ControlPlane::open(runtime.clone(), way, indexes, control_config(&options)).await?;
+            let opened = plane.get_or_init(|| opened);
+            opened.publish(|_| {}).await;
+            opened.start();
+        }
+        control.opened().await;
+        Ok(Rc::new(Self { runtime, control, options }))
+    }
+}
+
+async fn answer(control: ControlHandle, plane: Option<Rc<ControlPlane>>, question: Question) -> Answer {
+    match question {
+        Question::Control(ControlQuestion::Publish(state)) => {
+            control.publish(state);
+            Answer::Control(Ok(ControlAnswer::Published))
+        }
+        Question::Control(question) => Answer::Control(match plane {
+            Some(plane) => plane.answer(question).await,
+            None => Err(ControlError::Unreachable),
+        }),
+    }
+}
+
+impl ControlMesh for ServerMesh {
+    fn core_count(&self) -> u16 {
+        self.core_count
+    }
+
+    fn ask(
+        &self,
+        to: CoreId,
+        question: ControlQuestion,
+    ) -> LocalBoxFuture<'static, Result<ControlAnswer, ControlError>> {
+        let asked = self.mesh.ask(to, Question::Control(question));
+        async move {
+            match asked.await {
+                Ok(Answer::Control(answer)) => answer,
+                Err(error) => {
+                    tracing::error!(%error, core = to.0, "a question about the control plane has no answer");
+                    Err(ControlError::Unreachable)
+                }
+            }
+        }
+        .boxed_local()
+    }
+}
+
+fn control_config(options: &Options) -> ControlConfig {
+    let payload_bytes = options.indexing_bytes_max.map_or(BATCH_PAYLOAD_BYTES, |bytes| bytes / 2);
+    ControlConfig {
+        root: options.db_path.clone(),
+        master_key: options.master_key.clone(),
+        features: Features {
+            metrics: options.enable_metrics,
+            logs_route: options.enable_logs_route,
+            contains_filter: options.enable_contains_filter,
+            ..Features::default()
+        },
+        limits: Limits {
+            tasks_max: options.batched_tasks_max.unwrap_or(usize::MAX).max(1),
+            payload_bytes_max: options.batched_bytes_max.unwrap_or(payload_bytes.min(BATCH_PAYLOAD_BYTES_MAX)),
+        },
+    }
+}
+
 impl Host for App {
     fn keys(&self) -> Arc<KeySet> {
         self.control.state().keys.clone()
     }
 
     fn now(&self) -> OffsetDateTime {
-        shards::timestamp::Timestamp::from_unix(self.runtime.unix_time()).date()
+        Timestamp::from_unix(self.runtime.unix_time()).date()
     }
 
     fn payload_bytes_max(&self) -> u64 {
