@@ -2,6 +2,7 @@
 //! the engine or the control plane, and encode.
 
 pub mod batches;
+pub mod copies;
 pub mod decode;
 pub mod documents;
 pub mod error;
@@ -26,6 +27,7 @@ use crate::app::App;
 pub fn routes() -> Vec<Route<App>> {
     let parts = [
         batches::routes(),
+        copies::routes(),
         documents::routes(),
         features::routes(),
         fields::routes(),

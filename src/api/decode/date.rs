@@ -23,9 +23,10 @@ pub fn parse_date(text: &str, bound: Bound, code: ErrorCode) -> Result<OffsetDat
     if let Ok(instant) = OffsetDateTime::parse(text, &Rfc3339) {
         return Ok(instant);
     }
-    let day = parse_day(text).and_then(|day| match bound {
-        Bound::After => day.next_day(),
-        Bound::Before => Some(day),
+    // Nothing lies after the last day that can be written, so its end may as well be its start.
+    let day = parse_day(text).map(|day| match bound {
+        Bound::After => day.next_day().unwrap_or(day),
+        Bound::Before => day,
     });
     let message = || format!("`{text}` is not a valid date. Give an RFC 3339 date-time or a day such as 2026-01-31.");
     day.map(midnight).ok_or_else(|| ApiError::new(code, message()))
@@ -52,6 +53,7 @@ mod tests {
         assert_eq!(read("2021-12-03", Bound::After), Some(datetime!(2021-12-04 0:00 UTC)));
         assert_eq!(read("2021-12-03", Bound::Before), Some(datetime!(2021-12-03 0:00 UTC)));
         assert_eq!(read("2021-12-03T10:00:00+01:00", Bound::After), Some(datetime!(2021-12-03 9:00 UTC)));
+        assert_eq!(read("9999-12-31", Bound::After), Some(datetime!(9999-12-31 0:00 UTC)));
         for broken in ["", "2020", "2021-1-1", "2021-02-30", "2021-12-03T10:00:00", "9999-12-31x"] {
             assert_eq!(read(broken, Bound::Before), None, "{broken}");
         }
