@@ -83,7 +83,7 @@ impl<Q: Send + 'static, A: Send + 'static> Mesh<Q, A> {
     /// Takes a core's port and starts its pump. Done by the runtimes.
     pub fn new(runtime: &Rc<dyn Runtime>, port: Port<Q, A>) -> Self {
         let state = Rc::new(State::new(runtime.clone(), port));
-        runtime.spawn(Queue::Search, Box::pin(pump::run(state.clone())));
+        runtime.spawn(Queue::Messages, Box::pin(pump::run(state.clone())));
         Self(state)
     }
 

@@ -75,13 +75,16 @@ pub fn ports<Q: Send, A: Send>(cores: u16, in_flight_max: u16) -> Vec<Port<Q, A>
     ports
 }
 
+/// Who waits for an answer.
+type Waiting<A> = OnceSender<Result<A, AskError>>;
+
 /// One other core.
 pub(super) struct Peer<Q, A> {
     pub(super) core: CoreId,
     pub(super) credits: Credits,
     wires: Wires<Q, A>,
     /// Open questions by ticket; tickets are as many as credits and are used again.
-    open: RefCell<Vec<Option<OnceSender<Result<A, AskError>>>>>,
+    open: RefCell<Vec<Option<Waiting<A>>>>,
     free_tickets: RefCell<Vec<u32>>,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct GlommioRuntime {
     core_count: u16,
     /// The same moment on all cores.
     started: Instant,
-    queues: [TaskQueueHandle; 3],
+    queues: [TaskQueueHandle; 4],
     random: RefCell<SmallRng>,
     disk: Rc<dyn Disk>,
     side_threads: SideThreads,
@@ -44,6 +44,7 @@ impl GlommioRuntime {
             |shares, latency, name| glommio::executor().create_task_queue(Shares::Static(shares), latency, name);
         let queues = [
             queue(1000, Latency::Matters(PREEMPTION), "search"),
+            queue(1000, Latency::NotImportant, "messages"),
             queue(300, Latency::NotImportant, "indexing"),
             queue(50, Latency::NotImportant, "upkeep"),
         ];
@@ -53,8 +54,9 @@ impl GlommioRuntime {
     fn queue(&self, queue: Queue) -> TaskQueueHandle {
         match queue {
             Queue::Search => self.queues[0],
-            Queue::Indexing => self.queues[1],
-            Queue::Upkeep => self.queues[2],
+            Queue::Messages => self.queues[1],
+            Queue::Indexing => self.queues[2],
+            Queue::Upkeep => self.queues[3],
         }
     }
 }

@@ -31,12 +31,15 @@ pub use once::{OnceReceiver, OnceSender, once};
 pub use panics::{Panicked, catch_panic, panic_text};
 pub use sim::{SimCluster, SimConfig, SimDiskFactory, SimEnd};
 
-/// Which share of its core a task gets when more than one has work. Search has 1000 shares and preempts the others, indexing
-/// has 300, upkeep 50.
+/// Which share of its core a task gets when more than one has work. Search and messages have 1000 shares each and come
+/// first, indexing has 300, upkeep 50.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Queue {
-    /// Somebody waits for the answer: requests, searches, messages between cores.
+    /// Somebody waits for the answer: requests and searches.
     Search,
+    /// The mesh's own task, with the shares of search. Apart, since a wake from another core into a queue that matters for
+    /// latency costs that core a system call even while this one is awake.
+    Messages,
     /// Batches of documents and settings.
     Indexing,
     /// What may wait: compaction, statistics, removal of files.
