@@ -1,2 +1,10 @@
-//! The Skerry server binary.
-fn main() {}
+//! The `skerry` program.
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    skerry::server::run_process()
+}

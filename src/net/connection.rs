@@ -69,14 +69,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut is_first = true;
         loop {
             match self.read_head(is_first).await? {
+                // Boxed, so that the state of a request under way costs memory only while it is.
                 NextHead::Request(parsed) => {
-                    if !self.exchange(*parsed).await? {
-                        return self.linger().await;
+                    if !Box::pin(self.exchange(parsed)).await? {
+                        return Box::pin(self.linger()).await;
                     }
                 }
                 NextHead::End => return self.close().await,
-                NextHead::Invalid(error) => return self.refuse_invalid(error).await,
-                NextHead::TooSlow => return self.refuse_slow().await,
+                NextHead::Invalid(error) => return Box::pin(self.refuse_invalid(error)).await,
+                NextHead::TooSlow => return Box::pin(self.refuse_slow()).await,
             }
             is_first = false;
             // A client that sends requests faster than they are answered takes turns with the others.
@@ -146,7 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Answers one request. `false`: the connection has to close.
-    async fn exchange(&mut self, parsed: ParsedHead) -> io::Result<bool> {
+    async fn exchange(&mut self, parsed: Box<ParsedHead>) -> io::Result<bool> {
         let wants_more = parsed.keep_alive && !self.net.is_draining();
         let mut manner = Manner::of(&parsed.head, wants_more, parsed.is_http_10);
         let admitted = match respond::preflight(&parsed.head) {
@@ -155,7 +156,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         };
         let limit = match admitted {
             Ok(limit) => limit,
-            Err(response) => return self.refuse(parsed, response, manner).await,
+            Err(response) => return self.refuse(*parsed, response, manner).await,
         };
         let mut lease = self.net.lease();
         let (body, at_end) = match self.read_body(&parsed, limit, &mut lease).await? {
@@ -316,4 +317,36 @@ fn panic_response(panic: &(dyn Any + Send)) -> Response {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let error = ApiError::internal(format_args!("a handler panicked: {}", text.unwrap_or("no message")));
     Response::json(500, error.body())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_lite::io::Cursor;
+    use futures_util::future::LocalBoxFuture;
+
+    use super::super::core::Limits;
+    use super::*;
+    use crate::http::{Head, Service};
+
+    struct Nothing;
+
+    impl Service for Nothing {
+        fn admit(&self, _: &Head) -> Result<u64, Response> {
+            Ok(0)
+        }
+
+        fn call(&self, _: Request) -> LocalBoxFuture<'static, Response> {
+            async { Response::empty(200) }.boxed_local()
+        }
+    }
+
+    /// Ten thousand idle connections must cost little: the state of a request under way may not lie in every one of them.
+    #[test]
+    fn an_idle_connection_is_small() {
+        let net = CoreNet::new(Rc::new(Nothing), Limits::default());
+        let watch = net.watch();
+        let connection = serve(net, watch, Cursor::new(Vec::<u8>::new()));
+        let bytes = std::mem::size_of_val(&connection);
+        assert!(bytes <= 1024, "{bytes} bytes");
+    }
 }

@@ -169,9 +169,14 @@ async fn accept_loop(net: Rc<CoreNet>, socket: Socket, tls: Option<CoreTls>) {
 async fn serve_stream(net: Rc<CoreNet>, watch: WatchGuard, stream: TcpStream, tls: Option<CoreTls>) {
     match tls {
         None => serve(net, watch, stream).await,
-        Some(tls) => match tls::accept(&tls, &watch, stream).await {
-            Ok(stream) => serve(net, watch, stream).await,
-            Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
-        },
+        // Boxed, so that plain connections are not as large as those with TLS.
+        Some(tls) => Box::pin(serve_tls(net, watch, stream, tls)).await,
+    }
+}
+
+async fn serve_tls(net: Rc<CoreNet>, watch: WatchGuard, stream: TcpStream, tls: CoreTls) {
+    match tls::accept(&tls, &watch, stream).await {
+        Ok(stream) => serve(net, watch, stream).await,
+        Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
     }
 }

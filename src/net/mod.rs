@@ -5,10 +5,12 @@
 
 pub mod connection;
 pub mod core;
+pub mod drain;
 pub mod listener;
 mod respond;
 pub mod tls;
 
 pub use self::connection::serve;
 pub use self::core::{CoreNet, Limits};
+pub use self::drain::StopSignal;
 pub use self::listener::{BindError, CoreListeners, bind, serve_core};
