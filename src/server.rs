@@ -2,10 +2,13 @@
 
 use std::process::ExitCode;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use glommio::LocalExecutorBuilder;
+use shards::mesh::Mesh;
+use shards::placement::{default_core_count, host_cpus};
+use shards::runtime::{CoresConfig, Runtime, run_cores};
+use storage_engine::io::uring::UringDisk;
 use time::OffsetDateTime;
 
 use crate::api::router::{Answer, Call, Host, Router};
@@ -51,47 +54,56 @@ fn run(options: Options) -> Result<u8, StartError> {
     preflight::check_io_uring()?;
     let tls = Tls::load(&options.tls)?;
     let _lock = preflight::lock_directory(&options.db_path)?;
-    let core_count = options.cores.unwrap_or_else(default_core_count);
+    let core_count = options.cores.unwrap_or_else(|| default_core_count(&host_cpus()));
     let limits = limits(&options, open_files, core_count);
     let (listeners, addresses) = crate::net::bind(&options.http_addr, core_count)?;
     let stop = StopSignal::install()?;
-    let options = Arc::new(options);
     let scheme = if tls.is_some() { "https" } else { "http" };
+    let shared = Arc::new(Shared {
+        options: Arc::new(options),
+        limits,
+        tls,
+        listeners: Mutex::new(listeners.into_iter().map(Some).collect()),
+        stop: stop.flag(),
+    });
+    let config = CoresConfig { cores: Some(core_count), ..CoresConfig::new(Arc::new(|_| Rc::new(UringDisk))) };
+    let cores = run_cores(config, move |runtime, mesh| start_core(shared.clone(), runtime, mesh))?;
     for address in &addresses {
         tracing::info!("listening on {scheme}://{address}");
     }
-    let mut cores = Vec::new();
-    for core_listeners in listeners {
-        let core = Core { options: options.clone(), limits: limits.clone(), tls: tls.clone() };
-        let stop = stop.flag();
-        let spawned = LocalExecutorBuilder::default()
-            .name("core")
-            .spawn(move || core.run(core_listeners, stop))
-            .map_err(|error| error.to_string())?;
-        cores.push(spawned);
+    let failed = cores.join();
+    match failed.first() {
+        None => Ok(stop.exit_code()),
+        Some((core, cause)) => Err(format!("core {} ended: {cause}", core.0).into()),
     }
-    for core in cores {
-        core.join().map_err(|error| error.to_string())?;
-    }
-    Ok(stop.exit_code())
 }
 
-/// What a core brings with it when it starts.
-struct Core {
+/// What the cores are given when they start.
+struct Shared {
     options: Arc<Options>,
     limits: Limits,
     tls: Option<Tls>,
+    /// Taken by each core once.
+    listeners: Mutex<Vec<Option<CoreListeners>>>,
+    stop: Arc<AtomicBool>,
 }
 
-impl Core {
-    async fn run(self, listeners: CoreListeners, stop: Arc<AtomicBool>) {
-        let router = Router::new(Rc::new(Front::new(self.options)), routes());
-        let net = CoreNet::new(Rc::new(router), self.limits);
-        let tls = self.tls.map(|tls| tls.for_core());
-        if let Err(error) = serve_core(net, listeners, tls, stop.clone()).await {
-            tracing::error!(%error, "a core cannot listen; the server stops");
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        }
+impl Shared {
+    fn take_listeners(&self, core: usize) -> Option<CoreListeners> {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.get_mut(core).and_then(Option::take)
+    }
+}
+
+/// One core's life: its part of the server is built, and it serves until the stop.
+async fn start_core(shared: Arc<Shared>, runtime: Rc<dyn Runtime>, _mesh: Mesh<(), ()>) {
+    let Some(listeners) = shared.take_listeners(usize::from(runtime.core().0)) else { return };
+    let router = Router::new(Rc::new(Front::new(shared.options.clone())), routes());
+    let net = CoreNet::new(Rc::new(router), shared.limits.clone());
+    let tls = shared.tls.as_ref().map(Tls::for_core);
+    if let Err(error) = serve_core(runtime, net, listeners, tls, shared.stop.clone()).await {
+        tracing::error!(%error, "a core cannot listen; the server stops");
+        shared.stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -135,11 +147,6 @@ async fn root(_: Call<Front>) -> Answer {
 
 async fn health(_: Call<Front>) -> Answer {
     Ok(Response::json(200, br#"{"status":"available"}"#.to_vec()))
-}
-
-/// The cores that this process may use, by its affinity and its cgroup's quota.
-fn default_core_count() -> u16 {
-    std::thread::available_parallelism().map_or(1, |count| u16::try_from(count.get()).unwrap_or(u16::MAX))
 }
 
 /// The bounds of one core's connections, from what the machine allows to all of them.

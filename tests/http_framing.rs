@@ -4,18 +4,20 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use glommio::LocalExecutorBuilder;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use shards::mesh::Mesh;
+use shards::runtime::{CoresConfig, DiskFactory, Runtime, run_cores};
 use skerry::http::{BodyError, Head, Request, Response, ResponseBody, Service};
 use skerry::net::{CoreNet, Limits};
+use storage_engine::io::mem::MemDisk;
 
 const BODY_LIMIT: u64 = 100_000;
 
@@ -72,16 +74,21 @@ impl Server {
 
     fn with_limits(limits: Limits) -> Server {
         let (mut listeners, addresses) = skerry::net::bind("127.0.0.1:0", 1).unwrap();
-        let listeners = listeners.pop().unwrap();
+        let listeners = Arc::new(Mutex::new(listeners.pop()));
         let stop = Arc::new(AtomicBool::new(false));
         let core_stop = stop.clone();
-        let handle = LocalExecutorBuilder::default()
-            .spawn(move || async move {
+        let disk: DiskFactory = Arc::new(|_| Rc::new(MemDisk::default()));
+        let config = CoresConfig { cores: Some(1), pin: false, side_threads: 1, ..CoresConfig::new(disk) };
+        let cores = run_cores(config, move |runtime: Rc<dyn Runtime>, _: Mesh<(), ()>| {
+            let (listeners, limits, stop) =
+                (listeners.lock().unwrap().take().unwrap(), limits.clone(), core_stop.clone());
+            async move {
                 let net = CoreNet::new(Rc::new(Echo), limits);
-                skerry::net::serve_core(net, listeners, None, core_stop).await.unwrap();
-            })
-            .unwrap();
-        let core = std::thread::spawn(move || handle.join().unwrap());
+                skerry::net::serve_core(runtime, net, listeners, None, stop).await.unwrap();
+            }
+        })
+        .unwrap();
+        let core = std::thread::spawn(move || assert_eq!(cores.join(), []));
         Server { address: addresses[0], stop, core: Some(core) }
     }
 

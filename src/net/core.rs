@@ -64,7 +64,8 @@ pub struct CoreNet {
     draining: Cell<bool>,
     next_watch: Cell<u64>,
     watches: RefCell<BTreeMap<u64, Rc<Watch>>>,
-    waiting_for_room: RefCell<Option<Waker>>,
+    /// The loops that accept, where they wait for room or for the stop.
+    accepting: RefCell<Vec<Waker>>,
 }
 
 /// What a connection is waiting for, as far as its deadline is concerned.
@@ -100,7 +101,7 @@ impl CoreNet {
             draining: Cell::new(false),
             next_watch: Cell::new(0),
             watches: RefCell::new(BTreeMap::new()),
-            waiting_for_room: RefCell::new(None),
+            accepting: RefCell::new(Vec::new()),
         })
     }
 
@@ -141,7 +142,7 @@ impl CoreNet {
         for watch in watches {
             watch.wake();
         }
-        self.room_changed();
+        self.wake_accepting();
     }
 
     /// Whether the orderly stop has begun.
@@ -159,14 +160,29 @@ impl CoreNet {
         if self.is_draining() || self.connection_count() < self.limits.connections_max {
             return Poll::Ready(());
         }
-        *self.waiting_for_room.borrow_mut() = Some(context.waker().clone());
+        self.register_accepting(context.waker());
         Poll::Pending
     }
 
-    fn room_changed(&self) {
-        if let Some(waker) = self.waiting_for_room.borrow_mut().take() {
-            waker.wake();
+    /// Ready once the orderly stop has begun.
+    pub fn poll_draining(&self, context: &mut Context<'_>) -> Poll<()> {
+        if self.is_draining() {
+            return Poll::Ready(());
         }
+        self.register_accepting(context.waker());
+        Poll::Pending
+    }
+
+    fn register_accepting(&self, waker: &Waker) {
+        let mut accepting = self.accepting.borrow_mut();
+        if !accepting.iter().any(|known| known.will_wake(waker)) {
+            accepting.push(waker.clone());
+        }
+    }
+
+    fn wake_accepting(&self) {
+        let wakers = std::mem::take(&mut *self.accepting.borrow_mut());
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Counts a new connection; it is counted until what is returned is dropped.
@@ -243,8 +259,11 @@ impl WatchGuard {
 
 impl Drop for WatchGuard {
     fn drop(&mut self) {
+        let was_full = self.net.connection_count() >= self.net.limits.connections_max;
         self.net.watches.borrow_mut().remove(&self.id);
-        self.net.room_changed();
+        if was_full {
+            self.net.wake_accepting();
+        }
     }
 }
 

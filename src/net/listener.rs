@@ -9,10 +9,12 @@ use std::os::fd::{FromRawFd, IntoRawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures_lite::future::or;
 use futures_util::future::poll_fn;
 use glommio::net::{TcpListener, TcpStream};
+use shards::runtime::{Queue, Runtime};
 use socket2::{Domain, Protocol, Socket, Type};
 use time::OffsetDateTime;
 
@@ -117,50 +119,54 @@ fn bind_one(address: SocketAddr, shared: bool) -> io::Result<Socket> {
 /// Serves on one core, which calls this on its executor: accepts until `stop` is set, then lets what is under way finish
 /// within a bound.
 pub async fn serve_core(
+    runtime: Rc<dyn Runtime>,
     net: Rc<CoreNet>,
     listeners: CoreListeners,
     tls: Option<CoreTls>,
     stop: Arc<AtomicBool>,
 ) -> io::Result<()> {
-    let mut accepting = Vec::new();
+    let tick = || {
+        let unix = OffsetDateTime::UNIX_EPOCH + runtime.unix_time();
+        net.tick(runtime.now().0 / 1_000_000, unix);
+    };
+    tick();
     for socket in listeners.sockets {
         socket.listen(BACKLOG)?;
-        accepting.push(glommio::spawn_local(accept_loop(net.clone(), socket, tls.clone())));
+        runtime.spawn(Queue::Search, Box::pin(accept_loop(runtime.clone(), net.clone(), socket, tls.clone())));
     }
-    let start = Instant::now();
-    let tick = || net.tick(start.elapsed().as_millis() as u64, OffsetDateTime::now_utc());
-    tick();
     while !stop.load(Ordering::Relaxed) {
-        glommio::timer::sleep(TICK).await;
+        runtime.sleep(TICK).await;
         tick();
     }
-    for task in accepting {
-        task.cancel().await;
-    }
     net.drain();
-    let drain_start = Instant::now();
-    while net.connection_count() > 0 && drain_start.elapsed() < DRAIN_MAX {
-        glommio::timer::sleep(TICK / 10).await;
+    let drain_start = runtime.now();
+    while net.connection_count() > 0 && runtime.now().since(drain_start) < DRAIN_MAX {
+        runtime.sleep(TICK / 10).await;
         tick();
     }
     Ok(())
 }
 
-async fn accept_loop(net: Rc<CoreNet>, socket: Socket, tls: Option<CoreTls>) {
+async fn accept_loop(runtime: Rc<dyn Runtime>, net: Rc<CoreNet>, socket: Socket, tls: Option<CoreTls>) {
     // SAFETY: `into_raw_fd` gives up the only owner of this open, listening socket, and the listener becomes the next one.
     let listener = unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) };
     loop {
         poll_fn(|context| net.poll_room(context)).await;
-        match listener.accept().await {
-            Ok(stream) => {
+        let draining = async {
+            poll_fn(|context| net.poll_draining(context)).await;
+            None
+        };
+        match or(draining, async { Some(listener.accept().await) }).await {
+            None => return,
+            Some(Ok(stream)) => {
                 // Answers are written whole, so waiting to fill a packet could only delay them.
                 let _ = stream.set_nodelay(true);
                 let watch = net.watch();
-                glommio::spawn_local(serve_stream(net.clone(), watch, stream, tls.clone())).detach();
+                runtime.spawn(Queue::Search, Box::pin(serve_stream(net.clone(), watch, stream, tls.clone())));
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 tracing::warn!(%error, "a connection could not be accepted");
-                glommio::timer::sleep(ACCEPT_PAUSE).await;
+                runtime.sleep(ACCEPT_PAUSE).await;
             }
         }
     }
