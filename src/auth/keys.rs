@@ -228,7 +228,7 @@ impl KeySet {
     /// All keys, newest first; those of the same instant by descending uid.
     pub fn newest_first(&self) -> Vec<&Arc<ApiKey>> {
         let mut keys: Vec<_> = self.by_uid.values().collect();
-        keys.sort_by(|a, b| (b.created_at, b.uid).cmp(&(a.created_at, a.uid)));
+        keys.sort_by_key(|key| std::cmp::Reverse((key.created_at, key.uid)));
         keys
     }
 

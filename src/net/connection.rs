@@ -102,11 +102,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut scanner = HeadScanner::default();
         let mut blanks_skipped = false;
         loop {
-            if !blanks_skipped {
-                if let Some(blank_len) = parse::leading_blank_len(&self.input) {
-                    self.input.drain(..blank_len);
-                    blanks_skipped = true;
-                }
+            if !blanks_skipped && let Some(blank_len) = parse::leading_blank_len(&self.input) {
+                self.input.drain(..blank_len);
+                blanks_skipped = true;
             }
             if blanks_skipped {
                 match scanner.find_end(&self.input) {
