@@ -83,6 +83,7 @@ impl App {
         mesh: Mesh<Question, Answer>,
         options: Arc<Options>,
         indexes: SharedIndexes,
+        reader: Rc<dyn Reader>,
     ) -> Result<Rc<Self>, ControlError> {
         let way = Rc::new(ServerMesh { mesh: mesh.clone(), core_count: runtime.core_count() });
         let control = ControlHandle::new(way.clone());
@@ -96,7 +97,7 @@ impl App {
             opened.start();
         }
         control.opened().await;
-        Ok(Rc::new(Self { runtime, control, options }))
+        Ok(Rc::new(Self::new(runtime, control, options, reader)))
     }
 }
 

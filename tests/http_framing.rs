@@ -1,6 +1,8 @@
 //! Malformed, ambiguous, cut, pipelined, oversized and slow requests against the real sockets of one core, answered by a
 //! service that echoes what it understood.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::rc::Rc;
