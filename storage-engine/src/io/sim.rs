@@ -51,6 +51,7 @@ struct State {
     faults: Cell<Faults>,
     operations: Cell<u64>,
     syncs: Cell<u64>,
+    delays: RefCell<Option<StdRng>>,
 }
 
 /// A disk of which a test decides what goes wrong. Clones are the same disk.
@@ -99,6 +100,18 @@ impl SimDisk {
         self.0.faults.set(faults);
         self.0.operations.set(0);
         self.0.syncs.set(0);
+    }
+
+    /// Reads, writes and syncs take up to three turns of the executor from now on, as the seed says: tasks interleave.
+    pub fn set_delays(&self, seed: u64) {
+        self.0.delays.replace(Some(StdRng::seed_from_u64(seed)));
+    }
+
+    async fn delay(&self) {
+        let turns = self.0.delays.borrow_mut().as_mut().map_or(0, |rng| rng.random_range(0..4));
+        for _ in 0..turns {
+            futures_lite::future::yield_now().await;
+        }
     }
 
     /// Operations since the faults were set.
@@ -268,6 +281,33 @@ impl SimFile {
         content.pending.push(change);
         Ok(())
     }
+
+    fn read_now(&self, offset: u64, len: usize) -> Result<Vec<u8>, DiskError> {
+        self.disk.operate(&self.path, "read")?;
+        let content = self.content.borrow();
+        let found = usize::try_from(offset).ok().and_then(|start| content.live.get(start..start.checked_add(len)?));
+        found.map(<[u8]>::to_vec).ok_or_else(|| DiskError::Failed {
+            path: self.path.display().to_string(),
+            what: "read",
+            reason: format!("{len} bytes at {offset} lie past the end"),
+        })
+    }
+
+    fn sync_now(&self) -> Result<(), DiskError> {
+        self.disk.operate(&self.path, "sync")?;
+        let number = self.disk.0.syncs.get();
+        self.disk.0.syncs.set(number + 1);
+        let mut content = self.content.borrow_mut();
+        if self.disk.0.faults.get().failing_sync == Some(number) {
+            // As kernels do: the pages count as clean from now on, and the next sync reports success without them.
+            content.pending.clear();
+            let path = self.path.display().to_string();
+            return Err(DiskError::Failed { path, what: "sync", reason: "input/output error".into() });
+        }
+        content.durable = content.live.clone();
+        content.pending.clear();
+        Ok(())
+    }
 }
 
 impl DiskFile for SimFile {
@@ -276,42 +316,31 @@ impl DiskFile for SimFile {
     }
 
     fn read_at(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>> {
-        if let Err(error) = self.disk.operate(&self.path, "read") {
-            return now(Err(error));
-        }
-        let content = self.content.borrow();
-        let found = usize::try_from(offset).ok().and_then(|start| content.live.get(start..start.checked_add(len)?));
-        now(found.map(<[u8]>::to_vec).ok_or_else(|| DiskError::Failed {
-            path: self.path.display().to_string(),
-            what: "read",
-            reason: format!("{len} bytes at {offset} lie past the end"),
-        }))
+        Box::pin(async move {
+            self.disk.delay().await;
+            self.read_now(offset, len)
+        })
     }
 
     fn write_at(&self, offset: u64, bytes: Vec<u8>) -> IoFuture<'_, ()> {
-        now(self.change(Pending::Write { offset: offset as usize, bytes }, "write"))
+        Box::pin(async move {
+            self.disk.delay().await;
+            self.change(Pending::Write { offset: offset as usize, bytes }, "write")
+        })
     }
 
     fn set_len(&self, len: u64) -> IoFuture<'_, ()> {
-        now(self.change(Pending::Length(len as usize), "set length"))
+        Box::pin(async move {
+            self.disk.delay().await;
+            self.change(Pending::Length(len as usize), "set length")
+        })
     }
 
     fn sync(&self) -> IoFuture<'_, ()> {
-        if let Err(error) = self.disk.operate(&self.path, "sync") {
-            return now(Err(error));
-        }
-        let number = self.disk.0.syncs.get();
-        self.disk.0.syncs.set(number + 1);
-        let mut content = self.content.borrow_mut();
-        if self.disk.0.faults.get().failing_sync == Some(number) {
-            // As kernels do: the pages count as clean from now on, and the next sync reports success without them.
-            content.pending.clear();
-            let path = self.path.display().to_string();
-            return now(Err(DiskError::Failed { path, what: "sync", reason: "input/output error".into() }));
-        }
-        content.durable = content.live.clone();
-        content.pending.clear();
-        now(Ok(()))
+        Box::pin(async move {
+            self.disk.delay().await;
+            self.sync_now()
+        })
     }
 
     fn view(&self) -> Result<View, DiskError> {

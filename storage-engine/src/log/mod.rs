@@ -21,6 +21,8 @@ use crate::io::{Disk, DiskError, DiskFile, OpenMode};
 
 const MAGIC: [u8; 8] = *b"SKERRYLG";
 const VERSION: u32 = 1;
+/// Frames that wait together have about this many bytes at most; more of them wait for these to be taken.
+const WAITING_BYTES_MAX: u64 = 64 << 20;
 /// Magic, version, nothing.
 const SEGMENT_HEADER_BYTES: u64 = 16;
 
@@ -61,9 +63,9 @@ pub enum LogError {
     /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A frame that is not the last is damaged: later ones were durable, so this is no torn write.
+    /// A frame that was durable is damaged: later ones were written after its sync, so this is no torn write.
     #[error(
-        "{file}: the log is damaged at byte {offset}, before its last segment; restore it from a dump or a replica"
+        "{file}: the log is damaged at byte {offset}, where it had been durable; restore it from a dump or a replica"
     )]
     Damaged {
         /// The segment.
@@ -88,7 +90,19 @@ struct Segment {
     file: Rc<dyn DiskFile>,
 }
 
-type Flush = Shared<LocalBoxFuture<'static, Result<(), LogError>>>;
+/// A write of frames under way; gives the position of the first of them.
+type Flush = Shared<LocalBoxFuture<'static, Result<u64, LogError>>>;
+
+/// Frames that wait for the flush after the one under way.
+#[derive(Default)]
+struct Waiting {
+    /// Each in its parts. They are encoded when their place is certain: the flush before may still fail.
+    frames: Vec<Vec<Vec<u8>>>,
+    /// Bytes they will take.
+    bytes: u64,
+    /// The flush that will take them.
+    flush: Option<Flush>,
+}
 
 struct Inner {
     disk: Rc<dyn Disk>,
@@ -96,13 +110,11 @@ struct Inner {
     options: LogOptions,
     /// In the order of their positions; the last is written to.
     segments: RefCell<Vec<Segment>>,
-    /// The position behind the last frame, durable or about to be.
+    /// The position behind the last durable frame.
     end: Cell<u64>,
-    /// Encoded frames that wait for the flush after the one under way.
-    waiting: RefCell<Vec<u8>>,
-    /// The flush that will take what waits.
-    next: RefCell<Option<Flush>>,
-    /// The last flush started, so that flushes come one after another.
+    waiting: RefCell<Waiting>,
+    /// The last flush started: flushes come one after another. It is kept here so that it goes on when those who waited for it
+    /// do so no longer.
     last: RefCell<Option<Flush>>,
     poisoned: Cell<bool>,
 }
@@ -141,6 +153,11 @@ impl Log {
                 return Err(damaged(start + whole));
             }
             if last && whole < bytes.len() as u64 {
+                let position = start + whole.max(SEGMENT_HEADER_BYTES) - SEGMENT_HEADER_BYTES;
+                let rest = bytes.get(whole.max(SEGMENT_HEADER_BYTES) as usize..).unwrap_or_default();
+                if frame::proves_durable(rest, position) {
+                    return Err(damaged(position));
+                }
                 // Cut off for good: a later frame must not be followed by the remains of this one.
                 file.set_len(whole).await?;
                 file.sync().await?;
@@ -160,7 +177,6 @@ impl Log {
             segments: RefCell::new(segments),
             end: Cell::new(end),
             waiting: RefCell::default(),
-            next: RefCell::default(),
             last: RefCell::default(),
             poisoned: Cell::new(false),
         };
@@ -168,10 +184,11 @@ impl Log {
     }
 
     /// Appends a frame of these parts, concatenated, and returns once it is durable. Frames appended meanwhile share the
-    /// next sync.
+    /// next sync. When the future is dropped early, the frame may or may not be in the log.
     ///
     /// # Errors
-    /// [`LogError`]; after a failed write or sync nothing more is taken.
+    /// [`LogError`]; when the device was full, nothing was appended and it may be tried again. After another failure of a write
+    /// or sync nothing more is taken.
     pub async fn append(&self, parts: Vec<Vec<u8>>) -> Result<Position, LogError> {
         let inner = &self.0;
         let len: usize = parts.iter().map(Vec::len).sum();
@@ -181,49 +198,86 @@ impl Log {
         if inner.poisoned.get() {
             return Err(LogError::Poisoned);
         }
-        let position = Position { offset: inner.end.get(), len: len as u32 };
-        frame::encode(&parts, position.offset, &mut inner.waiting.borrow_mut());
-        inner.end.set(position.offset + (frame::HEADER_BYTES + len) as u64);
-        let flush = self.flush();
-        flush.await.map(|()| position)
-    }
-
-    /// The flush that takes what waits now: one for all that wait.
-    fn flush(&self) -> Flush {
-        let mut next = self.0.next.borrow_mut();
-        if let Some(flush) = &*next {
-            return flush.clone();
+        loop {
+            let full = {
+                let waiting = inner.waiting.borrow();
+                waiting.flush.clone().filter(|_| waiting.bytes >= WAITING_BYTES_MAX)
+            };
+            let Some(flush) = full else { break };
+            // How it ends is told to those whose frames are in it.
+            drop(flush.await);
         }
-        let (log, before) = (self.clone(), self.0.last.borrow_mut().take());
-        let flush = async move {
-            if let Some(before) = before {
-                // Its error was told to those who waited for it, and poisoned the log.
-                let _ = before.await;
-            }
-            log.0.next.borrow_mut().take();
-            let bytes = std::mem::take(&mut *log.0.waiting.borrow_mut());
-            log.write(bytes).await
-        };
-        let flush = flush.boxed_local().shared();
-        *next = Some(flush.clone());
-        *self.0.last.borrow_mut() = Some(flush.clone());
-        flush
+        let (flush, before) = self.wait(parts, len);
+        let start = flush.await?;
+        Ok(Position { offset: start + before, len: len as u32 })
     }
 
-    async fn write(&self, bytes: Vec<u8>) -> Result<(), LogError> {
-        if self.0.poisoned.replace(true) {
+    /// Adds a frame to those that wait; the flush that will take it, and how many bytes that flush writes before it.
+    fn wait(&self, parts: Vec<Vec<u8>>, len: usize) -> (Flush, u64) {
+        let mut waiting = self.0.waiting.borrow_mut();
+        let before = waiting.bytes;
+        waiting.frames.push(parts);
+        waiting.bytes += (frame::HEADER_BYTES + len) as u64;
+        let flush = waiting.flush.get_or_insert_with(|| {
+            let (log, earlier) = (self.clone(), self.0.last.borrow_mut().take());
+            let flush = async move {
+                if let Some(earlier) = earlier {
+                    // Its error was told to those who waited for it; `poisoned` says whether it ends all writing.
+                    drop(earlier.await);
+                }
+                let taken = std::mem::take(&mut *log.0.waiting.borrow_mut());
+                log.write(taken).await
+            };
+            let flush = flush.boxed_local().shared();
+            self.0.last.replace(Some(flush.clone()));
+            flush
+        });
+        (flush.clone(), before)
+    }
+
+    async fn write(&self, taken: Waiting) -> Result<u64, LogError> {
+        let inner = &self.0;
+        if inner.poisoned.get() {
             return Err(LogError::Poisoned);
         }
-        let start = self.0.end.get() - self.0.waiting.borrow().len() as u64 - bytes.len() as u64;
+        let start = inner.end.get();
+        let mut bytes = Vec::with_capacity(taken.bytes as usize);
+        for parts in &taken.frames {
+            frame::encode(parts, start + bytes.len() as u64, start, &mut bytes);
+        }
+        let end = start + bytes.len() as u64;
+        match self.write_at_end(start, bytes).await {
+            Ok(()) => inner.end.set(end),
+            Err(error) => {
+                let full = matches!(error, DiskError::NoSpace { .. });
+                inner.poisoned.set(!full || self.cut(start).await.is_err());
+                return Err(error.into());
+            }
+        }
+        Ok(start)
+    }
+
+    async fn write_at_end(&self, start: u64, bytes: Vec<u8>) -> Result<(), DiskError> {
         let (segment_start, file) = self.segment_for(start).await?;
         file.write_at(SEGMENT_HEADER_BYTES + start - segment_start, bytes).await?;
-        file.sync().await?;
-        self.0.poisoned.set(false);
-        Ok(())
+        file.sync().await.map_err(|error| match error {
+            // Found only now, it leaves open what is durable: unlike a write that was refused, it cannot be taken back.
+            DiskError::NoSpace { path } => DiskError::Failed { path, what: "sync", reason: "no space left".into() },
+            other => other,
+        })
+    }
+
+    /// Takes away what a write that found the device full may have left behind `position`.
+    async fn cut(&self, position: u64) -> Result<(), DiskError> {
+        let last = self.0.segments.borrow().last().map(|segment| (segment.start, segment.file.clone()));
+        match last {
+            Some((start, file)) => file.set_len(SEGMENT_HEADER_BYTES + position - start).await,
+            None => Ok(()),
+        }
     }
 
     /// The segment that takes frames from `position` on: the last, or a new one when that is long enough.
-    async fn segment_for(&self, position: u64) -> Result<(u64, Rc<dyn DiskFile>), LogError> {
+    async fn segment_for(&self, position: u64) -> Result<(u64, Rc<dyn DiskFile>), DiskError> {
         let inner = &self.0;
         let last = inner.segments.borrow().last().map(|segment| (segment.start, segment.file.clone()));
         if let Some((start, file)) = last.filter(|(start, _)| position - start < inner.options.segment_bytes) {

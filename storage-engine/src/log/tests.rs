@@ -3,6 +3,7 @@ use futures_util::future::join_all;
 
 use super::*;
 use crate::io::mem::MemDisk;
+use crate::io::sim::{Faults, SimDisk};
 
 fn open(disk: &MemDisk) -> (Log, Vec<Frame>) {
     let options = LogOptions { segment_bytes: 200 };
@@ -56,7 +57,7 @@ fn a_torn_tail_is_cut_off_wherever_it_was_torn() {
     block_on(log.append(vec![b"second".to_vec()])).expect("it is appended");
     let path = segment_path(Path::new("log"), 0);
     let whole = disk.bytes(&path).expect("the segment is there");
-    let first_end = 16 + 12 + 5;
+    let first_end = 16 + frame::HEADER_BYTES + 5;
     for cut in first_end..whole.len() {
         for garbage in [0u8, 0xff] {
             let mut bytes = whole[..cut].to_vec();
@@ -88,4 +89,127 @@ fn damage_in_an_earlier_segment_is_refused() {
     disk.put(&path, bytes);
     let opened = block_on(Log::open(Rc::new(disk), Path::new("log"), LogOptions { segment_bytes: 200 }));
     assert!(matches!(opened, Err(LogError::Damaged { .. })));
+}
+
+/// A bit that flips in an acknowledged frame of the newest segment once looked like a torn tail, and all frames behind it were
+/// cut off.
+#[test]
+fn damage_in_the_last_segment_is_no_torn_tail() {
+    for flipped in 16..16 + 2 * (frame::HEADER_BYTES + 20) {
+        let disk = MemDisk::new();
+        let options = LogOptions { segment_bytes: 1 << 20 };
+        let (log, _) = block_on(Log::open(Rc::new(disk.clone()), Path::new("log"), options)).expect("it opens");
+        for number in 0..5u8 {
+            block_on(log.append(vec![vec![number; 20]])).expect("it is appended");
+        }
+        let path = segment_path(Path::new("log"), 0);
+        let mut bytes = disk.bytes(&path).expect("the segment is there");
+        bytes[flipped] ^= 4;
+        disk.put(&path, bytes.clone());
+        let opened = block_on(Log::open(Rc::new(disk.clone()), Path::new("log"), options));
+        assert!(matches!(opened, Err(LogError::Damaged { .. })), "byte {flipped}");
+        assert_eq!(disk.bytes(&path), Some(bytes), "what may be restored is left alone");
+    }
+}
+
+/// A disk whose operations take several turns, so that appends meet a flush under way. While one was, others were once
+/// refused as if the log had failed.
+#[test]
+fn appends_during_a_flush_wait_for_the_next() {
+    let disk = SimDisk::new();
+    disk.set_delays(3);
+    block_on(async {
+        let (log, _) =
+            Log::open(Rc::new(disk.clone()), Path::new("log"), LogOptions::default()).await.expect("it opens");
+        let appends = (0..200u8).map(|number| {
+            let log = log.clone();
+            async move {
+                for _ in 0..number {
+                    futures_lite::future::yield_now().await;
+                }
+                log.append(vec![vec![number; 9]]).await.expect("it is appended")
+            }
+        });
+        let positions = join_all(appends).await;
+        for (number, position) in positions.iter().enumerate() {
+            assert_eq!(log.read(*position).await.expect("it is there"), vec![number as u8; 9]);
+        }
+        let (_, found) =
+            Log::open(Rc::new(disk.clone()), Path::new("log"), LogOptions::default()).await.expect("again");
+        assert_eq!(found.len(), 200);
+    });
+}
+
+/// Those who wait may go away, as when a client hangs up: the flush and those behind it go on.
+#[test]
+fn an_append_that_is_dropped_holds_up_no_other() {
+    let disk = SimDisk::new();
+    disk.set_delays(5);
+    block_on(async {
+        let (log, _) =
+            Log::open(Rc::new(disk.clone()), Path::new("log"), LogOptions::default()).await.expect("it opens");
+        for number in 0..30u8 {
+            let mut dropped = Box::pin(log.append(vec![vec![1; 100]]));
+            assert!(futures_lite::future::poll_once(&mut dropped).await.is_none_or(|done| done.is_ok()));
+            drop(dropped);
+            let position = log.append(vec![vec![number]]).await.expect("it is appended");
+            assert_eq!(log.read(position).await.expect("it is there"), [number]);
+        }
+    });
+}
+
+/// A full device refuses frames, keeps those it has, and takes new ones once there is room.
+#[test]
+fn a_full_device_refuses_and_recovers() {
+    let disk = SimDisk::new();
+    let options = LogOptions { segment_bytes: 300 };
+    block_on(async {
+        let (log, _) = Log::open(Rc::new(disk.clone()), Path::new("log"), options).await.expect("it opens");
+        let mut kept = Vec::new();
+        for capacity in [1000u64, 1100, 2000] {
+            disk.set_faults(Faults { capacity: Some(capacity), ..Faults::default() });
+            loop {
+                let content = vec![kept.len() as u8; 50];
+                match log.append(vec![content.clone()]).await {
+                    Ok(_) => kept.push(content),
+                    Err(error) => {
+                        assert!(matches!(error, LogError::Disk(DiskError::NoSpace { .. })));
+                        break;
+                    }
+                }
+            }
+            let (_, found) =
+                Log::open(Rc::new(disk.after_power_cut(1)), Path::new("log"), options).await.expect("it opens");
+            assert_eq!(found.into_iter().map(|frame| frame.content).collect::<Vec<_>>(), kept);
+        }
+        assert!(kept.len() > 20);
+    });
+}
+
+/// What was acknowledged is there after a power cut before any operation, and nothing else but what was under way.
+#[test]
+fn a_cut_before_any_operation_keeps_what_was_acknowledged() {
+    let options = LogOptions { segment_bytes: 250 };
+    for cut in 0.. {
+        let disk = SimDisk::new();
+        disk.set_faults(Faults { cut_before: Some(cut), ..Faults::default() });
+        let done = block_on(async {
+            let (log, _) = Log::open(Rc::new(disk.clone()), Path::new("log"), options).await.ok()?;
+            let mut done = 0u8;
+            while done < 20 && log.append(vec![vec![done; 40]]).await.is_ok() {
+                done += 1;
+            }
+            Some(done)
+        });
+        for seed in 0..12 {
+            let after = disk.after_power_cut(seed);
+            let (_, found) = block_on(Log::open(Rc::new(after), Path::new("log"), options)).expect("it opens");
+            let done = usize::from(done.unwrap_or(0));
+            assert!(found.len() == done || found.len() == done + 1, "cut {cut}, seed {seed}");
+            assert!(found.iter().enumerate().all(|(number, frame)| frame.content == vec![number as u8; 40]));
+        }
+        if done == Some(20) {
+            break;
+        }
+    }
 }
