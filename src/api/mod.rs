@@ -41,3 +41,6 @@ pub fn routes() -> Vec<Route<App>> {
     ];
     parts.into_iter().flatten().collect()
 }
+
+#[cfg(test)]
+mod tests;
