@@ -48,7 +48,7 @@ impl TestCutter {
             builder.words_dict(leak(settings.dictionary.iter().cloned().collect()));
         }
         let rules = settings.localized_attributes.iter().flatten().map(|rule| {
-            let languages = rule.locales.iter().filter_map(|code| Language::from_code(code)).collect();
+            let languages = rule.locales.iter().filter_map(Language::from_code).collect();
             (rule.attribute_patterns.clone(), languages)
         });
         Self { tokenizer: Box::leak(Box::new(builder.build())), rules: Rc::new(rules.collect()) }
@@ -185,7 +185,9 @@ fn meet(fields: &mut FieldsMap, path: &str, value: &Value) {
 impl MemIndex {
     fn new(settings: &Settings, docs: &[Value], count: u16) -> Self {
         let mut fields = FieldsMap::default();
-        docs.iter().for_each(|doc| doc.as_object().unwrap().keys().for_each(|name| drop(fields.insert(name))));
+        for name in docs.iter().flat_map(|doc| doc.as_object().unwrap().keys()) {
+            fields.insert(name);
+        }
         docs.iter().for_each(|doc| meet(&mut fields, "", doc));
         let cutter = TestCutter::new(settings);
         let partitions = (0..count).map(|number| {
