@@ -8,7 +8,6 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
 use shards::runtime::Runtime;
 use storage_engine::DiskError;
 use storage_engine::log::{Log, LogError, LogOptions, Position};
@@ -84,14 +83,11 @@ impl TaskLog {
                 }
                 parts.push(payload);
             }
-            frames.push(self.log.append(parts));
+            frames.push(parts);
         }
-        let positions = join_all(frames).await;
+        let positions = self.log.append_all(frames).await.map_err(append_failed)?;
         let mut open = self.open.borrow_mut();
-        for (task, position) in tasks.iter().zip(positions) {
-            let position = position.map_err(append_failed)?;
-            open.positions.insert(task.uid.0, position);
-        }
+        open.positions.extend(tasks.iter().map(|task| task.uid.0).zip(positions));
         for (uid, payload) in kept {
             open.keep(uid, payload);
         }

@@ -190,10 +190,19 @@ impl Log {
     /// [`LogError`]; when the device was full, nothing was appended and it may be tried again. After another failure of a write
     /// or sync nothing more is taken.
     pub async fn append(&self, parts: Vec<Vec<u8>>) -> Result<Position, LogError> {
+        let mut positions = self.append_all(vec![parts]).await?;
+        Ok(positions.remove(0))
+    }
+
+    /// Appends several frames, each of its parts, with one sync; all of them or none.
+    ///
+    /// # Errors
+    /// As [`Self::append`].
+    pub async fn append_all(&self, frames: Vec<Vec<Vec<u8>>>) -> Result<Vec<Position>, LogError> {
         let inner = &self.0;
-        let len: usize = parts.iter().map(Vec::len).sum();
-        if len > FRAME_BYTES_MAX {
-            return Err(LogError::TooLong(len));
+        let lens: Vec<usize> = frames.iter().map(|parts| parts.iter().map(Vec::len).sum()).collect();
+        if let Some(len) = lens.iter().find(|len| **len > FRAME_BYTES_MAX) {
+            return Err(LogError::TooLong(*len));
         }
         if inner.poisoned.get() {
             return Err(LogError::Poisoned);
@@ -207,9 +216,14 @@ impl Log {
             // How it ends is told to those whose frames are in it.
             drop(flush.await);
         }
-        let (flush, before) = self.wait(parts, len);
-        let start = flush.await?;
-        Ok(Position { offset: start + before, len: len as u32 })
+        // Nothing is awaited in between, so one flush takes them all.
+        let waits: Vec<(Flush, u64)> =
+            frames.into_iter().zip(&lens).map(|(parts, len)| self.wait(parts, *len)).collect();
+        let mut positions = Vec::with_capacity(waits.len());
+        for ((flush, before), len) in waits.into_iter().zip(lens) {
+            positions.push(Position { offset: flush.await? + before, len: len as u32 });
+        }
+        Ok(positions)
     }
 
     /// Adds a frame to those that wait; the flush that will take it, and how many bytes that flush writes before it.

@@ -213,3 +213,22 @@ fn a_cut_before_any_operation_keeps_what_was_acknowledged() {
         }
     }
 }
+
+/// Whoever accepts many at once is promised all or none, for the price of one sync.
+#[test]
+fn frames_given_together_are_kept_together_or_not_at_all() {
+    let frames = || (0..20u8).map(|number| vec![vec![number], vec![7]]).collect::<Vec<_>>();
+    let disk = SimDisk::new();
+    let (log, _) =
+        block_on(Log::open(Rc::new(disk.clone()), Path::new("log"), LogOptions::default())).expect("it opens");
+    block_on(log.append(vec![b"first".to_vec()])).expect("it is appended");
+    disk.set_faults(Faults { capacity: Some(150), ..Faults::default() });
+    assert!(block_on(log.append_all(frames())).is_err());
+    disk.set_faults(Faults::default());
+    let positions = block_on(log.append_all(frames())).expect("they are appended");
+    // A write and a sync.
+    assert_eq!((positions.len(), disk.operations()), (20, 2));
+    let (_, found) = block_on(Log::open(Rc::new(disk), Path::new("log"), LogOptions::default())).expect("it opens");
+    assert_eq!(found[1..].iter().map(|frame| frame.position).collect::<Vec<_>>(), positions);
+    assert_eq!(block_on(log.append_all(Vec::new())), Ok(Vec::new()));
+}
