@@ -115,6 +115,10 @@ impl MatchWords {
 
     fn word(&self, text: &str, tokens: &[Token<'_>], words: &[usize], at: usize) -> Option<TextMatch> {
         let token = &tokens[words[at]];
+        // Stop words are in no dictionary, so no word was derived that could meet one.
+        if token.is_stopword() {
+            return None;
+        }
         let lemma = token.lemma();
         let whole = token.byte_end.min(text.len()).saturating_sub(token.byte_start);
         let (known, length) =

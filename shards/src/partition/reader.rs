@@ -277,7 +277,7 @@ impl TermSource for PartitionReader {
     }
 
     fn prefixed(&self, prefix: &str, each: &mut dyn FnMut(&str) -> bool) {
-        self.memory.dictionary.with_prefix(prefix, each);
+        self.memory.dictionary.all_with_prefix(prefix, each);
     }
 
     fn similar(&self, word: &str, distance_max: u8, prefix: bool, each: &mut dyn FnMut(&str, u8) -> bool) {

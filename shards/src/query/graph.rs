@@ -82,10 +82,15 @@ impl Node {
         usize::from(self.first)..usize::from(self.first + self.len)
     }
 
-    /// Words that its phrase holds beyond the first, holes not counted; 0 for words.
-    pub fn phrase_extra(&self) -> u32 {
-        let Some(phrase) = &self.derivations.phrase else { return 0 };
-        (phrase.0.iter().flatten().count() as u32).saturating_sub(1)
+    /// Words of its phrase, holes not counted; 0 for words.
+    pub fn phrase_words(&self) -> u32 {
+        self.derivations.phrase.as_ref().map_or(0, |phrase| phrase.0.iter().flatten().count() as u32)
+    }
+
+    /// The query position of its first word that is no hole.
+    pub fn word_position(&self) -> u16 {
+        let holes = |phrase: &Phrase| phrase.0.iter().take_while(|word| word.is_none()).count() as u16;
+        self.position.saturating_add(self.derivations.phrase.as_ref().map_or(0, holes))
     }
 
     /// The largest typo class it can have.

@@ -73,7 +73,7 @@ impl NaiveSource {
         let text = match value {
             Value::String(text) => text.clone(),
             Value::Null => String::new(),
-            other => other.to_string(),
+            other => other.to_string().replace('+', ""),
         };
         let cursor = cursors.entry(field).or_default();
         let mut position = cursor.next;

@@ -28,7 +28,7 @@ pub struct NodeQuestion {
 pub struct NodeFacts {
     /// Some document has the word itself.
     pub word: bool,
-    /// Tolerant words that begin with it: as many as decide how the prefix is looked up.
+    /// Words that begin with it: as many as decide how the prefix is looked up.
     pub prefixed: Vec<String>,
     /// Tolerant words at cost 1.
     pub one_typo: Vec<String>,
@@ -78,9 +78,11 @@ impl NodeQuestion {
     }
 
     fn find_prefixed(&self, source: &dyn TermSource, fields: &FieldTable, facts: &mut NodeFacts) {
-        let limit = if self.text.len() <= PREFIX_TABLE_BYTES { PREFIX_TABLE_WORDS } else { PREFIX_WORDS_MAX + 1 };
+        // A short prefix is a table when it has many tolerant words; a longer one is a list of all words.
+        let short = self.text.len() <= PREFIX_TABLE_BYTES;
+        let limit = if short { PREFIX_TABLE_WORDS } else { PREFIX_WORDS_MAX + 1 };
         source.prefixed(&self.text, &mut |word| {
-            if source.is_tolerant(word, fields) {
+            if !short || source.is_tolerant(word, fields) {
                 facts.prefixed.push(word.to_owned());
             }
             facts.prefixed.len() < limit
@@ -167,9 +169,9 @@ pub fn phrase_docs(source: &dyn TermSource, fields: &FieldTable, phrase: &Phrase
 /// Which occurrences of a word count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occurring {
-    /// All: the typed word itself, and words of phrases.
+    /// All: the typed word itself, words that begin with it, and words of phrases.
     Anyhow,
-    /// Tolerant ones only: derived words.
+    /// Tolerant ones only: words found with typos, joined words.
     Tolerantly,
 }
 
@@ -185,9 +187,7 @@ pub fn word_docs(source: &dyn TermSource, fields: &FieldTable, word: &str, how: 
     }
     let mut found = RoaringBitmap::new();
     source.occurrences(word, &docs, &mut |doc, field, _| {
-        // A search that names its attributes takes all that they hold.
-        let counts = if fields.searches_all() { fields.is_tolerant(field) } else { fields.is_searched(field) };
-        if counts {
+        if fields.is_searched(field) && (!tolerantly || fields.is_tolerant(field)) {
             found.insert(doc);
         }
     });

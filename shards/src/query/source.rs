@@ -21,7 +21,8 @@ pub trait TermSource {
     /// rising field; positions rise and are unrounded.
     fn occurrences(&self, term: &str, docs: &RoaringBitmap, each: &mut dyn FnMut(u32, FieldId, &[u16]));
 
-    /// Calls `each` for the terms that begin with `prefix` (itself included), in byte order, until it answers false.
+    /// Calls `each` for the terms that begin with `prefix` (itself included), tolerant or not, in byte order, until it
+    /// answers false.
     fn prefixed(&self, prefix: &str, each: &mut dyn FnMut(&str) -> bool);
 
     /// Calls `each(term, distance)` for the terms within `distance_max` (1 or 2) edits of `word`, in byte order, until it
@@ -29,10 +30,10 @@ pub trait TermSource {
     /// the term. Distance 0 may be reported.
     fn similar(&self, word: &str, distance_max: u8, prefix: bool, each: &mut dyn FnMut(&str, u8) -> bool);
 
-    /// All words that begin with `prefix` (itself excluded) as if they were one; `fields` tells tolerant occurrences, which
-    /// is the same for every search of an epoch, so a source may keep the table.
-    fn prefix_table(&self, prefix: &str, fields: &FieldTable) -> Rc<PrefixTable> {
-        let build = || PrefixTable::build(self, prefix, fields);
+    /// All words that begin with `prefix` (itself excluded) as if they were one. The same for every search of an epoch, so a
+    /// source may keep the table.
+    fn prefix_table(&self, prefix: &str) -> Rc<PrefixTable> {
+        let build = || PrefixTable::build(self, prefix);
         self.cache().map_or_else(|| Rc::new(build()), |cache| cache.table(prefix, build))
     }
 
@@ -64,7 +65,7 @@ pub trait TermSource {
     fn word_count(&self, doc: u32, field: FieldId) -> Option<u8>;
 }
 
-/// The tolerant occurrences of all words with one prefix.
+/// The occurrences of all words with one prefix.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PrefixTable {
     docs: Rc<RoaringBitmap>,
@@ -74,10 +75,10 @@ pub struct PrefixTable {
 
 impl PrefixTable {
     /// Gathers the table word by word.
-    pub fn build<S: TermSource + ?Sized>(source: &S, prefix: &str, fields: &FieldTable) -> Self {
+    pub fn build<S: TermSource + ?Sized>(source: &S, prefix: &str) -> Self {
         let mut words = Vec::new();
         source.prefixed(prefix, &mut |word| {
-            if word != prefix && !fields.is_exact_word(word) {
+            if word != prefix {
                 words.push(word.to_owned());
             }
             true
@@ -85,10 +86,8 @@ impl PrefixTable {
         let mut occurrences = Vec::new();
         for word in &words {
             source.occurrences(word, &source.term_docs(word), &mut |doc, field, positions| {
-                if fields.is_tolerant(field) {
-                    let base = u64::from(doc) << 32 | u64::from(field.0) << 16;
-                    occurrences.extend(positions.iter().map(|position| base | u64::from(*position)));
-                }
+                let base = u64::from(doc) << 32 | u64::from(field.0) << 16;
+                occurrences.extend(positions.iter().map(|position| base | u64::from(*position)));
             });
         }
         occurrences.sort_unstable();

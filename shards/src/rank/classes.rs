@@ -50,12 +50,12 @@ impl NodeDocs {
         match class {
             0 => self.class_zero(at),
             1 => self.class_one(at),
-            2 => self.words(&self.plan.graph.nodes[at].derivations.two_typos),
+            2 => self.words(&self.plan.graph.nodes[at].derivations.two_typos, Occurring::Tolerantly),
             _ => Rc::new([0, 1, 2].map(|class| &**self.class(at, class)).union()),
         }
     }
 
-    /// The tolerant words that begin with the text of node `at`, without the text itself; none unless it is a prefix in
+    /// The words that begin with the text of node `at`, without the text itself; none unless it is a prefix in
     /// list mode.
     pub fn prefix_words(&self, at: usize) -> &Rc<Vec<String>> {
         self.prefix_words[at].get_or_init(|| {
@@ -102,9 +102,8 @@ impl NodeDocs {
         docs
     }
 
-    fn words(&self, words: &[String]) -> Rc<RoaringBitmap> {
-        let docs: Vec<_> =
-            words.iter().map(|word| word_docs(&*self.source, &self.plan.fields, word, Occurring::Tolerantly)).collect();
+    fn words(&self, words: &[String], how: Occurring) -> Rc<RoaringBitmap> {
+        let docs: Vec<_> = words.iter().map(|word| word_docs(&*self.source, &self.plan.fields, word, how)).collect();
         Rc::new(docs.iter().map(|docs| &**docs).union())
     }
 
@@ -120,10 +119,8 @@ impl NodeDocs {
             parts.push(word_docs(&*self.source, &self.plan.fields, &d.text, how));
         }
         match d.prefix {
-            Some(PrefixMode::Table) => {
-                parts.push(self.source.prefix_table(&d.text, &self.plan.fields).docs(&self.plan.fields))
-            }
-            Some(PrefixMode::List(_)) => parts.push(self.words(self.prefix_words(at))),
+            Some(PrefixMode::Table) => parts.push(self.source.prefix_table(&d.text).docs(&self.plan.fields)),
+            Some(PrefixMode::List(_)) => parts.push(self.words(self.prefix_words(at), Occurring::Anyhow)),
             None => {}
         }
         parts.extend(d.synonyms.iter().map(|synonym| self.phrase(synonym)));
@@ -135,7 +132,7 @@ impl NodeDocs {
 
     fn class_one(&self, at: usize) -> Rc<RoaringBitmap> {
         let d = &self.plan.graph.nodes[at].derivations;
-        let words = self.words(&d.one_typo);
+        let words = self.words(&d.one_typo, Occurring::Tolerantly);
         match &d.split {
             Some((left, right)) => Rc::new(&*words | &*self.split(left, right)),
             None => words,

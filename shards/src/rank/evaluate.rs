@@ -153,7 +153,7 @@ impl Evaluator {
                     attribute_cost(heads, &self.plan.fields, node.len, self.plan.weights)
                 }),
                 Rule::WordPosition => self.sum(path, |node, at| {
-                    position_cost(slot(at).map_or(&[], |slot| slot.heads(index)), node.position, node.len)
+                    position_cost(slot(at).map_or(&[], |slot| slot.heads(index)), node.word_position(), node.len)
                 }),
                 Rule::ExactAttribute => self.exact_attribute(path, facts, slot, index, doc),
                 Rule::ExactWords => self.sum(path, |node, at| {
@@ -275,7 +275,9 @@ impl ExactTerms {
             match &d.phrase {
                 Some(phrase) => {
                     let words = phrase.0.iter().enumerate().filter(|(_, word)| word.is_some());
-                    exact.words.extend(words.map(|(place, _)| (*at, Some(place), node.position + place as u16)));
+                    exact.words.extend(
+                        words.map(|(place, _)| (*at, Some(place), node.word_position().saturating_add(place as u16))),
+                    );
                 }
                 None => exact.words.push((*at, None, node.position)),
             }

@@ -188,6 +188,7 @@ impl Ranker {
                 self.out.push(RankedDoc { doc, costs: costs.clone(), sorts: sorts.clone(), skipped: true });
             }
         }
+        let complete = complete || (expired && self.out.len() as u64 == self.candidates.len());
         self.out.truncate(wanted);
         Ok(RankedPart { docs: self.out, candidates: self.candidates.len(), complete, facts: self.facts })
     }

@@ -130,8 +130,8 @@ impl<'a> Scorer<'a> {
                 continue;
             }
             let max = 1 + match &graph {
-                None => self.whole.iter().map(|path| self.cost_max(*rule, path, true)).max(),
-                Some(paths) => paths.iter().map(|path| self.cost_max(*rule, path, false)).max(),
+                None => self.whole.iter().map(|path| self.cost_max(*rule, path)).max(),
+                Some(paths) => paths.iter().map(|path| self.cost_max(*rule, path)).max(),
             }
             .unwrap_or(0);
             let cost = hit.costs[cost_at];
@@ -174,8 +174,8 @@ impl<'a> Scorer<'a> {
         bucket.iter().filter_map(first).collect()
     }
 
-    /// The largest cost that a path can have under a rule. `whole` says that nothing was left out of the graph yet.
-    fn cost_max(&self, rule: Rule, path: &Path, whole: bool) -> u32 {
+    /// The largest cost that a path can have under a rule.
+    fn cost_max(&self, rule: Rule, path: &Path) -> u32 {
         let graph = &self.plan.graph;
         let nodes = path.iter().filter_map(|step| match step {
             Step::Node { at, .. } => Some(&graph.nodes[usize::from(*at)]),
@@ -184,10 +184,8 @@ impl<'a> Scorer<'a> {
         let terms = || nodes.clone().map(|node| u32::from(node.len)).sum::<u32>();
         match rule {
             Rule::Words => {
-                let phrases: u32 = graph.nodes.iter().map(|node| node.phrase_extra()).sum();
-                let drops = path.iter().filter(|step| matches!(step, Step::Drop(_))).count();
-                let drops = if whole { graph.drop_ranks.iter().flatten().count() } else { drops };
-                drops as u32 + phrases
+                let phrases: u32 = graph.nodes.iter().map(|node| node.phrase_words()).sum();
+                graph.drop_ranks.iter().flatten().count() as u32 + phrases.saturating_sub(1)
             }
             Rule::Typo => nodes.map(|node| node.class_max() + node.join_cost()).sum(),
             Rule::Proximity => {

@@ -182,7 +182,7 @@ impl Gatherer<'_> {
 
     /// In table mode only the typed word itself counts in the other order.
     fn table(&mut self, prefix: &str) {
-        let table = self.source.prefix_table(prefix, &self.plan.fields);
+        let table = self.source.prefix_table(prefix);
         self.lists += 1;
         for (index, doc) in self.chunk.docs.iter().enumerate() {
             for (field, position) in table.of(*doc) {

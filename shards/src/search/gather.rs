@@ -8,11 +8,13 @@ use std::time::Duration;
 use ahash::AHashSet;
 use futures_util::future::try_join_all;
 
-use super::answer::{SearchAnswer, SearchError};
-use super::messages::{DistinctValue, PartQuestion, PartReply, RankQuestion, RankedReply};
+use super::answer::{FacetAnswer, SearchAnswer, SearchError};
+use super::messages::{PartQuestion, PartReply, RankQuestion, RankedReply};
 use super::part::Pacer;
 use super::plan::{self, Planner};
 use super::request::{PageRequest, SearchRequest};
+use crate::facets::distinct::GroupValue;
+use crate::facets::distribution::{FacetCounts, FacetPlan};
 use crate::facets::sort::SortBy as CriterionBy;
 use crate::fields::FieldsMap;
 use crate::format::{FormatPlan, HitExtras, MatchWords};
@@ -75,7 +77,7 @@ pub async fn search(
             PageRequest::Window { .. } => offset,
             PageRequest::Numbered { .. } => 0,
         },
-        facets: None,
+        facets: ranked.facets,
         degraded: ranked.expired,
     })
 }
@@ -93,7 +95,12 @@ struct Ranked {
     plan: Arc<RankPlan>,
     docs: Vec<RankedDoc>,
     facts: ScoreFacts,
+    /// What the query admits.
+    candidates: u64,
+    /// Documents of `docs` that belong to a distinct group.
+    grouped: u64,
     total: u64,
+    facets: Option<FacetAnswer>,
     expired: bool,
 }
 
@@ -162,28 +169,55 @@ impl Gather<'_> {
             plan.wanted = page_end.saturating_mul(DISTINCT_SURPLUS);
         }
         let filter = self.request.filter.clone().map(Arc::new);
+        let facets = self.request.facets.as_deref();
+        let facets = facets.map(|names| Arc::new(FacetPlan::new(names, self.index.fields, self.index.settings)));
         loop {
             let wanted = plan.wanted;
             let shared = Arc::new(plan);
             let time_left = self.deadline.saturating_sub(self.pacer.now());
-            let question = || {
-                let (plan, filter, distinct) = (shared.clone(), filter.clone(), distinct.clone());
-                PartQuestion::Rank(RankQuestion { plan, filter, distinct, time_left })
+            let question = RankQuestion {
+                plan: shared.clone(),
+                filter: filter.clone(),
+                distinct: distinct.clone(),
+                facets: facets.clone(),
+                time_left,
             };
             let mut replies = Vec::with_capacity(usize::from(self.index.partitions));
-            for reply in self.ask_all(question).await? {
+            for reply in self.ask_all(|| PartQuestion::Rank(question.clone())).await? {
                 let PartReply::Ranked(reply) = reply else { return Err(unexpected()) };
                 replies.push(*reply);
             }
             let complete = replies.iter().all(|reply| reply.part.complete || reply.expired);
             let counted = if self.request.page.is_exact() { usize::MAX } else { page_end };
-            let ranked = merge(shared, replies, wanted, distinct.is_some(), threshold, counted);
+            let counts = facets.as_ref().map(|plan| facet_answer(plan, &mut replies));
+            let (mut ranked, groups) = merge(shared, replies, wanted, distinct.is_some(), threshold, counted);
+            ranked.facets = counts;
             if ranked.docs.len() >= page_end || complete || distinct.is_none() {
+                if !self.request.page.is_exact() && !groups.is_empty() {
+                    ranked.total = self.total_of_groups(&ranked, question, groups).await?;
+                }
                 return Ok(ranked);
             }
             plan = (*ranked.plan).clone();
             plan.wanted = wanted.saturating_mul(DISTINCT_SURPLUS);
         }
+    }
+
+    /// The candidates less those that share a group with a document that comes before them, as far as groups were met.
+    async fn total_of_groups(
+        &self,
+        ranked: &Ranked,
+        question: RankQuestion,
+        groups: Vec<GroupValue>,
+    ) -> Result<u64, SearchError> {
+        let values = Arc::new(groups);
+        let asked = || PartQuestion::CountMembers { ranked: question.clone(), values: values.clone() };
+        let mut members = 0;
+        for reply in self.ask_all(asked).await? {
+            let PartReply::Members(count) = reply else { return Err(unexpected()) };
+            members += count;
+        }
+        Ok((ranked.candidates + ranked.grouped).saturating_sub(members))
     }
 
     /// Fetches the hits of the page from their owners.
@@ -243,6 +277,14 @@ impl Gather<'_> {
     }
 }
 
+/// The counts of all partitions together.
+fn facet_answer(plan: &FacetPlan, replies: &mut [RankedReply]) -> FacetAnswer {
+    let mut counts = FacetCounts::default();
+    replies.iter_mut().for_each(|reply| counts.merge(std::mem::take(&mut reply.facets)));
+    let shown = counts.finish(plan);
+    FacetAnswer { distribution: shown.distribution_json(), stats: shown.stats_json() }
+}
+
 fn unexpected() -> SearchError {
     SearchError::Partition("a partition's reply does not fit its question".into())
 }
@@ -256,11 +298,12 @@ fn merge(
     by_groups: bool,
     threshold: Option<f64>,
     counted: usize,
-) -> Ranked {
-    let mut total: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
+) -> (Ranked, Vec<GroupValue>) {
+    let candidates: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
+    let (mut total, mut grouped) = (candidates, 0);
     let expired = replies.iter().any(|reply| reply.expired);
     let mut facts = ScoreFacts::default();
-    let mut all: Vec<(RankedDoc, Vec<DistinctValue>)> = Vec::new();
+    let mut all: Vec<(RankedDoc, Vec<GroupValue>)> = Vec::new();
     let mut incomplete_ends: Vec<RankedDoc> = Vec::new();
     for reply in replies {
         if by_groups && !reply.part.complete {
@@ -284,7 +327,7 @@ fn merge(
     }
     all.truncate(wanted);
     let scorer = Scorer::new(&plan, &facts);
-    let mut taken: AHashSet<DistinctValue> = AHashSet::new();
+    let mut taken: AHashSet<GroupValue> = AHashSet::new();
     let mut docs = Vec::with_capacity(all.len());
     for (doc, groups) in all {
         if docs.len() >= counted {
@@ -295,11 +338,14 @@ fn merge(
             total -= 1;
             continue;
         }
+        grouped += u64::from(!groups.is_empty());
         taken.extend(groups);
         docs.push(doc);
     }
     drop(scorer);
-    Ranked { plan, docs, facts, total, expired }
+    let mut groups: Vec<GroupValue> = taken.into_iter().collect();
+    groups.sort_unstable();
+    (Ranked { plan, docs, facts, candidates, grouped, total, facets: None, expired }, groups)
 }
 
 fn json_array(items: &[Vec<u8>]) -> Vec<u8> {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::facets::Filter;
+use crate::facets::distinct::GroupValue;
+use crate::facets::distribution::{FacetCounts, FacetPlan};
 use crate::format::{FormatPlan, HitExtras};
 use crate::ids::LocalDocId;
 use crate::query::{FieldTable, NodeFacts, NodeQuestion};
@@ -25,6 +27,13 @@ pub enum PartQuestion {
     CountTerms(Arc<RankPlan>),
     /// The best documents.
     Rank(RankQuestion),
+    /// How many of the documents that the query admits have one of these values of the distinct field.
+    CountMembers {
+        /// The search, as it was ranked.
+        ranked: RankQuestion,
+        /// Values of [`RankQuestion::distinct`].
+        values: Arc<Vec<GroupValue>>,
+    },
     /// The bytes of hits, in the order given.
     Fetch {
         /// What they show.
@@ -43,6 +52,8 @@ pub struct RankQuestion {
     pub filter: Option<Arc<Filter>>,
     /// The field whose values are asked for, for `distinct`.
     pub distinct: Option<Arc<str>>,
+    /// What to count over all documents that the query admits.
+    pub facets: Option<Arc<FacetPlan>>,
     /// What is left of the search's time.
     pub time_left: Duration,
 }
@@ -56,6 +67,8 @@ pub enum PartReply {
     Counts(Vec<u64>),
     /// To [`PartQuestion::Rank`].
     Ranked(Box<RankedReply>),
+    /// To [`PartQuestion::CountMembers`].
+    Members(u64),
     /// To [`PartQuestion::Fetch`]: a JSON object for each hit.
     Hits(Vec<Vec<u8>>),
 }
@@ -66,16 +79,9 @@ pub struct RankedReply {
     /// In order, with what scores need.
     pub part: RankedPart,
     /// For each document its values of the distinct field; empty when `distinct` was not asked for.
-    pub distinct: Vec<Vec<DistinctValue>>,
+    pub distinct: Vec<Vec<GroupValue>>,
+    /// Counts of the facets asked for.
+    pub facets: FacetCounts,
     /// Whether time ran out.
     pub expired: bool,
-}
-
-/// A value that makes documents members of one group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum DistinctValue {
-    /// Order-preserving bits of a number.
-    Number(u64),
-    /// A normalised string.
-    Text(Box<str>),
 }

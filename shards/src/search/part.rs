@@ -9,7 +9,10 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 
 use super::answer::SearchError;
-use super::messages::{DistinctValue, PartQuestion, PartReply, RankQuestion, RankedReply};
+use super::messages::{PartQuestion, PartReply, RankQuestion, RankedReply};
+use crate::facets::columns::ColumnError;
+use crate::facets::distinct::{group_members, group_values};
+use crate::facets::distribution::{FacetCounts, count_facets};
 use crate::facets::geo::GeoPoint;
 use crate::facets::sort::{SortCriterion, SortValue as KeyValue, sort_keys};
 use crate::facets::{FacetError, FacetSource, SortBy as CriterionBy};
@@ -62,6 +65,13 @@ pub async fn answer_part(
         }
         PartQuestion::CountTerms(plan) => Ok(PartReply::Counts(count_terms(partition, plan))),
         PartQuestion::Rank(question) => rank(partition, question, pacer).await,
+        PartQuestion::CountMembers { ranked, values } => {
+            let field = ranked.distinct.clone().unwrap_or_else(|| "".into());
+            let members = group_members(&*partition, &field, &values).map_err(column_error)?;
+            let ranker = ranker(&partition, &ranked)?;
+            let count = ranker.candidates().intersection_len(&members);
+            Ok(PartReply::Members(count))
+        }
         PartQuestion::Fetch { plan, hits } => {
             let mut written = Vec::with_capacity(hits.len());
             for (doc, extras) in hits {
@@ -99,11 +109,11 @@ async fn rank(
     pacer: &dyn Pacer,
 ) -> Result<PartReply, SearchError> {
     let deadline = pacer.now() + question.time_left;
-    let filtered =
-        question.filter.as_ref().map(|filter| filter.evaluate(&*partition)).transpose().map_err(facet_error)?;
-    let within = filtered.as_ref().unwrap_or_else(|| TermSource::documents(&*partition));
-    let sorter = Rc::new(ColumnSorter(partition.clone()));
-    let mut ranker = Ranker::new(question.plan, partition.clone(), sorter, within, partition.place());
+    let mut ranker = ranker(&partition, &question)?;
+    let facets = match &question.facets {
+        Some(plan) => count_facets(&*partition, plan, ranker.candidates()).map_err(column_error)?,
+        None => FacetCounts::default(),
+    };
     let mut expired = question.time_left.is_zero() && ranker.has_rules();
     while !expired && ranker.step() {
         pause(pacer).await;
@@ -113,32 +123,30 @@ async fn rank(
     let mut distinct = Vec::new();
     if let Some(field) = question.distinct {
         let (_, count) = partition.place();
-        let field = partition.fields().id(&field);
         for ranked in &part.docs {
-            distinct
-                .push(distinct_values(&*partition, field, ranked.doc.local(count)).map_err(SearchError::Partition)?);
+            distinct.push(group_values(&*partition, &field, ranked.doc.local(count)).map_err(column_error)?);
         }
     }
-    Ok(PartReply::Ranked(Box::new(RankedReply { part, distinct, expired })))
+    Ok(PartReply::Ranked(Box::new(RankedReply { part, distinct, facets, expired })))
 }
 
-fn distinct_values(
-    partition: &dyn SearchPartition,
-    field: Option<FieldId>,
-    doc: LocalDocId,
-) -> Result<Vec<DistinctValue>, String> {
-    let Some(field) = field else { return Ok(Vec::new()) };
-    let columns = partition.columns();
-    let values = columns.values(field, doc).map_err(|error| error.to_string())?;
-    let Some(values) = values else { return Ok(Vec::new()) };
-    let numbers = values.numbers().map(DistinctValue::Number);
-    Ok(numbers.chain(values.strings().map(|(text, _)| DistinctValue::Text(text.into()))).collect())
+/// The ranking of a question, its candidates found.
+fn ranker(partition: &Rc<dyn SearchPartition>, question: &RankQuestion) -> Result<Ranker, SearchError> {
+    let filtered =
+        question.filter.as_ref().map(|filter| filter.evaluate(&**partition)).transpose().map_err(facet_error)?;
+    let within = filtered.as_ref().unwrap_or_else(|| TermSource::documents(&**partition));
+    let sorter = Rc::new(ColumnSorter(partition.clone()));
+    Ok(Ranker::new(question.plan.clone(), partition.clone(), sorter, within, partition.place()))
+}
+
+fn column_error(error: ColumnError) -> SearchError {
+    SearchError::Partition(error.to_string())
 }
 
 fn facet_error(error: FacetError) -> SearchError {
     match error {
         FacetError::User(error) => SearchError::User(error),
-        FacetError::Column(error) => SearchError::Partition(error.to_string()),
+        FacetError::Column(error) => column_error(error),
     }
 }
 

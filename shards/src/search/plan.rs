@@ -7,6 +7,8 @@ use charabia::Language;
 use super::answer::SearchError;
 use super::request::{MatchingStrategy, SearchRequest};
 use crate::error::UserError;
+use crate::facets::distinct::check_distinct;
+use crate::facets::distribution::check_facets;
 use crate::facets::sort::{SortBy as CriterionBy, check_sort, check_sort_rule};
 use crate::fields::FieldsMap;
 use crate::query::context::{Synonyms, normalise_synonyms};
@@ -70,19 +72,14 @@ fn query_languages(request: &SearchRequest, settings: &Settings, fields: &Fields
 pub fn check(request: &SearchRequest, settings: &Settings, fields: &FieldsMap) -> Result<(), SearchError> {
     check_sort_rule(&request.sort, settings, "invalid_search_sort")?;
     check_sort(&request.sort, settings, "invalid_search_sort")?;
-    let is_filterable = |name: &str| {
-        settings.filterable(name).is_some_and(|features| features.filter.equality || features.filter.comparison)
-    };
-    if let Some(name) = request.distinct.as_deref().filter(|name| !is_filterable(name)) {
-        let message = format!("attribute `{name}` is not filterable, so results cannot be distinct by it");
-        return Err(UserError::new("invalid_search_distinct", message).into());
+    if let Some(name) = &request.distinct {
+        check_distinct(name, settings, "invalid_search_distinct")?;
     }
     if let Some(filter) = &request.filter {
         filter.check_attributes(settings)?;
     }
-    if let Some(name) = request.facets.iter().flatten().find(|name| *name != "*" && !is_filterable(name)) {
-        let message = format!("attribute `{name}` is not filterable, so its values are not counted");
-        return Err(UserError::new("invalid_search_facets", message).into());
+    if let Some(names) = &request.facets {
+        check_facets(names, settings, "invalid_search_facets")?;
     }
     check_search_on(request, settings, fields)
 }

@@ -23,7 +23,7 @@ pub struct SearchRequest {
     pub attributes_to_search_on: Option<Vec<String>>,
     /// Documents whose score is below it are left out; 0.0 to 1.0.
     pub ranking_score_threshold: Option<f64>,
-    /// Two- or three-letter codes.
+    /// Three-letter codes.
     pub locales: Option<Vec<String>>,
     /// What a hit shows.
     pub format: FormatRequest,

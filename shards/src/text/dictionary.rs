@@ -53,6 +53,11 @@ impl Dictionary {
         self.matching(fst::automaton::Str::new(prefix).starts_with(), each);
     }
 
+    /// Calls `each` with the terms of every kind that begin with `prefix`, in byte order, until it returns false.
+    pub fn all_with_prefix(&self, prefix: &str, mut each: impl FnMut(&str) -> bool) {
+        self.merged(fst::automaton::Str::new(prefix).starts_with(), |term, _| each(term));
+    }
+
     /// Calls `each` with the tolerant terms within the automaton's reach and their distances, in byte order, until it returns
     /// false.
     pub fn with_typos(&self, automaton: &DFA, mut each: impl FnMut(&str, u8) -> bool) {
