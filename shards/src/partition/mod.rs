@@ -1,11 +1,14 @@
 //! One partition: the documents, inverted index and columns that one core owns of one index.
 
 pub mod error;
+pub mod gather;
 pub mod memory;
 pub mod reader;
+pub mod reindex;
 pub mod terms;
 pub mod trees;
 pub mod words;
+pub mod writer;
 
 pub use error::PartitionError;
 pub use reader::{EpochFacts, PartitionReader};

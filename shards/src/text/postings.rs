@@ -176,8 +176,8 @@ impl<'a> Block<'a> {
 }
 
 /// Builds the blocks of one term from documents in rising order.
-#[derive(Default)]
 pub struct BlockWriter {
+    limit: usize,
     first: u32,
     last: u32,
     count: u32,
@@ -185,10 +185,28 @@ pub struct BlockWriter {
     lists: Vec<u8>,
 }
 
+impl Default for BlockWriter {
+    fn default() -> Self {
+        Self::with_limit(BLOCK_BYTES)
+    }
+}
+
 impl BlockWriter {
+    /// A writer of blocks of at most about `limit` bytes.
+    pub fn with_limit(limit: usize) -> Self {
+        Self { limit, first: 0, last: 0, count: 0, steps: Vec::new(), lists: Vec::new() }
+    }
+
+    /// A writer that spreads `total` bytes evenly over blocks of the wanted size, or leaves them in one that is little larger:
+    /// blocks in the middle of a list should not be cut into a full one and a remainder each time a document is added.
+    pub fn spreading(total: usize) -> Self {
+        let blocks = if total <= BLOCK_BYTES * 3 / 2 { 1 } else { total.div_ceil(BLOCK_BYTES) };
+        Self::with_limit(total.div_ceil(blocks) + BLOCK_BYTES / 16)
+    }
+
     /// Adds a document with its encoded occurrence list. Returns the block that this made complete, under its first document.
     pub fn push(&mut self, doc: u32, list: &[u8]) -> Option<(u32, Vec<u8>)> {
-        let full = self.count > 0 && self.steps.len() + self.lists.len() + list.len() > BLOCK_BYTES;
+        let full = self.count > 0 && self.steps.len() + self.lists.len() + list.len() > self.limit;
         let done = if full { self.finish() } else { None };
         if self.count == 0 {
             self.first = doc;

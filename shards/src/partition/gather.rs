@@ -1,0 +1,316 @@
+//! Gathers what a batch changes in the inverted index, and writes it in one pass in the order of keys.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use storage_engine::{ReadTree, WriteTxn};
+
+use super::error::PartitionError;
+use super::memory::TermCounts;
+use super::terms::{TermNo, Terms};
+use super::trees::{DICTIONARY, POSTINGS};
+use super::words::DocumentWords;
+use crate::runtime::{Checkpoint, Runtime};
+use crate::text::dictionary::TermKind;
+use crate::text::postings::{Block, BlockWriter, block_key, parse_block_key};
+
+const WAS: u32 = 1;
+const IS: u32 = 2;
+const WAS_TOLERANT: u32 = 4;
+const IS_TOLERANT: u32 = 8;
+/// The flags of an entry lie below the length of its list.
+const FLAG_BITS: u32 = 4;
+
+/// What becomes of one term in one document.
+#[derive(Clone, Copy)]
+struct Entry {
+    term: TermNo,
+    doc: u32,
+    /// Where the new occurrence list begins.
+    start: u32,
+    len_and_flags: u32,
+}
+
+/// Changes of posting lists, held in memory until they are written. Documents must be added in rising order, each once
+/// between two writes.
+#[derive(Default)]
+pub struct Gatherer {
+    /// The terms met.
+    pub terms: Terms,
+    entries: Vec<Entry>,
+    lists: Vec<u8>,
+}
+
+/// Terms whose kind changed, by text: `None` when they are gone.
+pub type KindChanges = BTreeMap<Rc<str>, Option<TermKind>>;
+
+impl Gatherer {
+    /// About how many bytes of memory the gathered changes take.
+    pub fn memory_bytes(&self) -> usize {
+        // Writing needs as much again as one index for each entry.
+        self.entries.len() * (size_of::<Entry>() + 4) + self.lists.len() + self.terms.memory_bytes()
+    }
+
+    /// A document had the words `old` and has the words `new` from now on.
+    pub fn add(&mut self, doc: u32, old: &DocumentWords, new: &DocumentWords) {
+        debug_assert!(self.entries.last().is_none_or(|last| last.doc < doc), "documents rise");
+        let (mut old_terms, mut new_terms) = (old.terms.iter().peekable(), new.terms.iter().peekable());
+        loop {
+            let term = match (old_terms.peek(), new_terms.peek()) {
+                (None, None) => return,
+                (Some((a, ..)), Some((b, ..))) => *a.min(b),
+                (Some((term, ..)), None) | (None, Some((term, ..))) => *term,
+            };
+            let was = old_terms.next_if(|(other, ..)| *other == term);
+            let is = new_terms.next_if(|(other, ..)| *other == term);
+            let old_list = was.map(|(_, range, _)| old.list(range));
+            let new_list = is.map(|(_, range, _)| new.list(range));
+            let tolerant = (was.is_some_and(|(.., t)| *t), is.is_some_and(|(.., t)| *t));
+            if old_list == new_list && tolerant.0 == tolerant.1 {
+                continue;
+            }
+            let mut flags = 0;
+            for (flag, set) in
+                [(WAS, was.is_some()), (IS, is.is_some()), (WAS_TOLERANT, tolerant.0), (IS_TOLERANT, tolerant.1)]
+            {
+                flags |= if set { flag } else { 0 };
+            }
+            let list = new_list.unwrap_or_default();
+            let start = self.lists.len() as u32;
+            self.lists.extend_from_slice(list);
+            self.entries.push(Entry { term, doc, start, len_and_flags: (list.len() as u32) << FLAG_BITS | flags });
+        }
+    }
+
+    /// Writes all changes and forgets them. Notes in `kinds` which terms appeared, disappeared or changed kind.
+    pub async fn write(
+        &mut self,
+        runtime: &dyn Runtime,
+        txn: &mut WriteTxn,
+        kinds: &mut KindChanges,
+    ) -> Result<(), PartitionError> {
+        let mut checkpoint = Checkpoint::default();
+        let grouped = self.group(runtime, &mut checkpoint).await;
+        let mut counts = Vec::with_capacity(grouped.terms.len());
+        for (term, range) in &grouped.terms {
+            let entries = &grouped.order[range.clone()];
+            let before = txn.get(DICTIONARY, self.terms.text(*term))?.map(TermCounts::parse).transpose()?;
+            match before {
+                None => self.write_new_term(txn, *term, entries, runtime, &mut checkpoint).await?,
+                Some(_) => self.write_known_term(txn, *term, entries, runtime, &mut checkpoint).await?,
+            }
+            counts.push((*term, before, self.counts_after(before.unwrap_or_default(), entries)));
+            checkpoint.tick(runtime).await;
+        }
+        let mut value = Vec::new();
+        for (term, before, after) in counts {
+            let text = self.terms.text(term);
+            value.clear();
+            after.put(&mut value);
+            match (before, after.kind()) {
+                (None, None) => {}
+                (Some(_), None) => drop(txn.delete(DICTIONARY, text)?),
+                (_, Some(_)) => txn.put(DICTIONARY, text, &value)?,
+            }
+            if before.and_then(TermCounts::kind) != after.kind() {
+                let text = std::str::from_utf8(text).map_err(|_| PartitionError::Damaged("term"))?;
+                kinds.insert(text.into(), after.kind());
+            }
+            checkpoint.tick(runtime).await;
+        }
+        self.terms.clear();
+        self.entries.clear();
+        self.lists.clear();
+        Ok(())
+    }
+
+    /// Puts the entries in order of terms (by text), then documents.
+    async fn group(&self, runtime: &dyn Runtime, checkpoint: &mut Checkpoint) -> Grouped {
+        let mut ends = vec![0u32; self.terms.len()];
+        for entries in self.entries.chunks(4096) {
+            entries.iter().for_each(|entry| ends[entry.term as usize] += 1);
+            checkpoint.look(runtime).await;
+        }
+        // Terms are sorted in groups of the same first two bytes, so that no step takes long.
+        let mut groups: BTreeMap<u16, Vec<TermNo>> = BTreeMap::new();
+        let mut total = 0;
+        for (term, end) in ends.iter_mut().enumerate() {
+            let count = *end;
+            *end = total;
+            total += count;
+            if count > 0 {
+                let text = self.terms.text(term as TermNo);
+                let first = u16::from_be_bytes([text[0], text.get(1).copied().unwrap_or(0)]);
+                groups.entry(first).or_default().push(term as TermNo);
+            }
+        }
+        let mut order = vec![0u32; self.entries.len()];
+        for (chunk, entries) in self.entries.chunks(4096).enumerate() {
+            for (at, entry) in entries.iter().enumerate() {
+                let end = &mut ends[entry.term as usize];
+                order[*end as usize] = (chunk * 4096 + at) as u32;
+                *end += 1;
+            }
+            checkpoint.look(runtime).await;
+        }
+        let mut terms = Vec::new();
+        for (_, mut group) in groups {
+            group.sort_unstable_by(|a, b| self.terms.text(*a).cmp(self.terms.text(*b)));
+            for term in group {
+                let start = if term == 0 { 0 } else { ends[term as usize - 1] as usize };
+                terms.push((term, start..ends[term as usize] as usize));
+            }
+            checkpoint.look(runtime).await;
+        }
+        Grouped { terms, order }
+    }
+
+    fn entry(&self, at: u32) -> Entry {
+        self.entries[at as usize]
+    }
+
+    fn list(&self, entry: Entry) -> &[u8] {
+        &self.lists[entry.start as usize..][..(entry.len_and_flags >> FLAG_BITS) as usize]
+    }
+
+    fn counts_after(&self, mut counts: TermCounts, entries: &[u32]) -> TermCounts {
+        for at in entries {
+            let flags = self.entry(*at).len_and_flags;
+            let change = |count: u32, was: u32, is: u32| {
+                (count + u32::from(flags & is != 0)).saturating_sub(u32::from(flags & was != 0))
+            };
+            counts.documents = change(counts.documents, WAS, IS);
+            counts.tolerant = change(counts.tolerant, WAS_TOLERANT, IS_TOLERANT);
+        }
+        counts
+    }
+
+    async fn write_new_term(
+        &self,
+        txn: &mut WriteTxn,
+        term: TermNo,
+        entries: &[u32],
+        runtime: &dyn Runtime,
+        checkpoint: &mut Checkpoint,
+    ) -> Result<(), PartitionError> {
+        let (mut writer, mut key) = (BlockWriter::default(), Vec::new());
+        for at in entries {
+            let entry = self.entry(*at);
+            if entry.len_and_flags & IS == 0 {
+                continue;
+            }
+            if let Some((first, block)) = writer.push(entry.doc, self.list(entry)) {
+                block_key(self.terms.text(term), first, &mut key);
+                txn.put(POSTINGS, &key, &block)?;
+                checkpoint.tick(runtime).await;
+            }
+        }
+        if let Some((first, block)) = writer.finish() {
+            block_key(self.terms.text(term), first, &mut key);
+            txn.put(POSTINGS, &key, &block)?;
+        }
+        Ok(())
+    }
+
+    async fn write_known_term(
+        &self,
+        txn: &mut WriteTxn,
+        term: TermNo,
+        mut entries: &[u32],
+        runtime: &dyn Runtime,
+        checkpoint: &mut Checkpoint,
+    ) -> Result<(), PartitionError> {
+        let text = self.terms.text(term);
+        while let Some(first) = entries.first() {
+            let Some(block) = StoredBlock::around(txn, text, self.entry(*first).doc)? else {
+                // Earlier steps of this loop emptied the list.
+                return self.write_new_term(txn, term, entries, runtime, checkpoint).await;
+            };
+            let within = |at: &u32| block.next.is_none_or(|next| self.entry(*at).doc < next);
+            let count = entries.partition_point(within);
+            let (here, later) = entries.split_at(count);
+            self.rewrite_block(txn, text, &block, here)?;
+            entries = later;
+            checkpoint.tick(runtime).await;
+        }
+        Ok(())
+    }
+
+    /// Writes a block anew with the changes that fall into it.
+    fn rewrite_block(
+        &self,
+        txn: &mut WriteTxn,
+        text: &[u8],
+        block: &StoredBlock,
+        changes: &[u32],
+    ) -> Result<(), PartitionError> {
+        let added: usize = changes.iter().map(|at| self.list(self.entry(*at)).len() + 1).sum();
+        let mut writer = BlockWriter::spreading(block.bytes.len() + added);
+        let mut written = Vec::new();
+        let mut changes = changes.iter().map(|at| self.entry(*at)).peekable();
+        let push_change = |writer: &mut BlockWriter, written: &mut Vec<_>, entry: Entry| {
+            if entry.len_and_flags & IS != 0 {
+                written.extend(writer.push(entry.doc, self.list(entry)));
+            }
+        };
+        Block::parse(block.first, &block.bytes)?.for_each_list(|doc, list| {
+            while let Some(entry) = changes.next_if(|entry| entry.doc < doc) {
+                push_change(&mut writer, &mut written, entry);
+            }
+            match changes.next_if(|entry| entry.doc == doc) {
+                Some(entry) => push_change(&mut writer, &mut written, entry),
+                None => written.extend(writer.push(doc, list)),
+            }
+        })?;
+        for entry in changes {
+            push_change(&mut writer, &mut written, entry);
+        }
+        written.extend(writer.finish());
+        let mut key = Vec::new();
+        if written.first().is_none_or(|(first, _)| *first != block.first) {
+            block_key(text, block.first, &mut key);
+            txn.delete(POSTINGS, &key)?;
+        }
+        for (first, bytes) in written {
+            block_key(text, first, &mut key);
+            txn.put(POSTINGS, &key, &bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// The entries of a batch by term.
+struct Grouped {
+    /// Terms in byte order with their part of `order`.
+    terms: Vec<(TermNo, std::ops::Range<usize>)>,
+    /// Numbers of entries.
+    order: Vec<u32>,
+}
+
+/// A block as it is stored now.
+struct StoredBlock {
+    first: u32,
+    bytes: Vec<u8>,
+    /// Where the next block of the term begins.
+    next: Option<u32>,
+}
+
+impl StoredBlock {
+    /// The block of `term` that document `doc` belongs into: the last one that begins at or before it, otherwise the first.
+    fn around(txn: &WriteTxn, term: &[u8], doc: u32) -> Result<Option<Self>, PartitionError> {
+        let mut key = Vec::with_capacity(term.len() + 5);
+        block_key(term, doc.saturating_add(1), &mut key);
+        let of_term = |key: &[u8]| parse_block_key(key).filter(|(other, _)| *other == term).map(|(_, first)| first);
+        let mut cursor = txn.cursor(POSTINGS);
+        cursor.seek(&key)?;
+        if cursor.prev()?.and_then(|(key, _)| of_term(key)).is_none() {
+            block_key(term, 0, &mut key);
+            cursor.seek(&key)?;
+        }
+        let Some((first, bytes)) = cursor.next()?.and_then(|(key, value)| Some((of_term(key)?, value.to_vec()))) else {
+            return Ok(None);
+        };
+        let next = cursor.next()?.and_then(|(key, _)| of_term(key));
+        Ok(Some(Self { first, bytes, next }))
+    }
+}

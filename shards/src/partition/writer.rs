@@ -1,0 +1,364 @@
+//! Builds the next state of a partition.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+use storage_engine::{ReadTree, WriteTxn};
+
+use super::error::PartitionError;
+use super::gather::{Gatherer, KindChanges};
+use super::memory::{PartitionMemory, documents_key, encode_chunk};
+use super::trees::{
+    DICTIONARY, DOCUMENTS, FACET_FLAGS, FACET_NUMBERS, FACET_ORIGINALS, FACET_STRINGS, FACET_VALUES, GEO_POINTS, META,
+    POSTINGS, WORD_COUNTS,
+};
+use super::words::{DocumentWords, WordReader};
+use crate::document::names::VECTORS;
+use crate::document::record::{Record, put_merged};
+use crate::facets::columns::ColumnWriter;
+use crate::facets::{Extractor, Facts};
+use crate::fields::FieldsMap;
+use crate::ids::{FieldId, LocalDocId};
+use crate::runtime::{Checkpoint, Runtime};
+use crate::settings::Settings;
+use crate::text::TextTokenizer;
+use crate::text::dictionary::{Dictionary, DictionaryBuilder, TermChange};
+
+/// Gathered changes are written when they take this much memory.
+const GATHER_BYTES_MAX: usize = 192 << 20;
+/// Column entries written between two looks at the clock.
+const COLUMN_STEP: usize = 128;
+
+/// What becomes of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It is the record sent.
+    Replace,
+    /// The fields of the record sent take the place of its own.
+    Merge,
+    /// It goes.
+    Delete,
+}
+
+/// Changes of documents, in rising order, each document once in a batch.
+#[derive(Clone, Debug, Default)]
+pub struct RecordChunk {
+    changes: Vec<(LocalDocId, ChangeKind, u32)>,
+    bytes: Vec<u8>,
+}
+
+impl RecordChunk {
+    /// Adds a change; `record` is empty for a deletion.
+    pub fn push(&mut self, doc: LocalDocId, kind: ChangeKind, record: &[u8]) {
+        self.bytes.extend_from_slice(record);
+        self.changes.push((doc, kind, self.bytes.len() as u32));
+    }
+
+    /// Bytes of all records.
+    pub fn len(&self) -> usize {
+        self.bytes.len() + self.changes.len() * 16
+    }
+
+    /// Whether there are no changes.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// The changes with their records.
+    pub fn iter(&self) -> impl Iterator<Item = (LocalDocId, ChangeKind, &[u8])> {
+        let mut start = 0;
+        self.changes.iter().map(move |(doc, kind, end)| {
+            let record = &self.bytes[start..*end as usize];
+            start = *end as usize;
+            (*doc, *kind, record)
+        })
+    }
+}
+
+/// What a batch changed in the sums over a partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartitionDelta {
+    /// Bytes of records.
+    pub raw_bytes: i64,
+    /// Documents with a field at top level, by field number.
+    pub distribution: Vec<i64>,
+    /// Documents with coordinates, now.
+    pub geo_points: u64,
+    /// Documents, now.
+    pub documents: u64,
+}
+
+/// The settings and names that a state is built with.
+#[derive(Clone)]
+pub struct WriterFacts {
+    /// All names, those of the batch included.
+    pub fields: Arc<FieldsMap>,
+    /// The settings in force.
+    pub settings: Arc<Settings>,
+    /// Their tokenizer.
+    pub tokenizer: Rc<TextTokenizer>,
+}
+
+/// A partition's next state while it is built. Dropping it leaves the partition as it was.
+pub struct PartitionWriter {
+    runtime: Rc<dyn Runtime>,
+    txn: WriteTxn,
+    facts: WriterFacts,
+    words: WordReader,
+    gatherer: Gatherer,
+    columns: ColumnWriter,
+    documents: RoaringBitmap,
+    chunks_touched: BTreeSet<u16>,
+    dictionary: Dictionary,
+    kinds: KindChanges,
+    delta: PartitionDelta,
+    scratch: Scratch,
+}
+
+#[derive(Default)]
+struct Scratch {
+    old: DocumentWords,
+    new: DocumentWords,
+    old_record: Vec<u8>,
+    new_record: Vec<u8>,
+}
+
+impl PartitionWriter {
+    /// Begins to build on `memory`, the state that `txn` began from.
+    pub fn new(runtime: Rc<dyn Runtime>, txn: WriteTxn, memory: &PartitionMemory, facts: WriterFacts) -> Self {
+        Self {
+            runtime,
+            txn,
+            words: WordReader::new(facts.settings.clone(), facts.tokenizer.clone()),
+            facts,
+            gatherer: Gatherer::default(),
+            columns: ColumnWriter::new(),
+            documents: (*memory.documents).clone(),
+            chunks_touched: BTreeSet::new(),
+            dictionary: memory.dictionary.clone(),
+            kinds: KindChanges::new(),
+            delta: PartitionDelta::default(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// The transaction, for entries that are not the partition's own business.
+    pub fn txn(&mut self) -> &mut WriteTxn {
+        &mut self.txn
+    }
+
+    /// Takes all documents out. Must come before any change.
+    pub async fn clear(&mut self) -> Result<(), PartitionError> {
+        let mut checkpoint = Checkpoint::default();
+        for at in self.documents.iter() {
+            if let Some(bytes) = self.txn.get(DOCUMENTS, &at.to_be_bytes())? {
+                let record = Record::parse(bytes)?;
+                self.delta.raw_bytes -= bytes.len() as i64;
+                count_fields(&mut self.delta.distribution, &self.facts.fields, record, -1);
+            }
+            checkpoint.tick(&*self.runtime).await;
+        }
+        let columns = [FACET_NUMBERS, FACET_STRINGS, FACET_ORIGINALS, FACET_FLAGS, FACET_VALUES, GEO_POINTS];
+        for tree in columns.into_iter().chain([DOCUMENTS, POSTINGS, DICTIONARY, WORD_COUNTS]) {
+            self.txn.clear(tree)?;
+        }
+        self.touch_all();
+        self.documents.clear();
+        self.dictionary = Dictionary::default();
+        Ok(())
+    }
+
+    /// Applies changes of documents. On an error the state is unusable: drop the writer.
+    pub async fn apply(&mut self, chunk: &RecordChunk) -> Result<(), PartitionError> {
+        let settings = self.facts.settings.clone();
+        let mut extractor = Extractor::new(&settings);
+        for (doc, kind, record) in chunk.iter() {
+            self.change(&mut extractor, doc, kind, record)?;
+            if self.gatherer.memory_bytes() + self.columns.pending_bytes() > GATHER_BYTES_MAX {
+                self.flush().await?;
+            }
+            if self.runtime.should_yield() {
+                self.runtime.yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        extractor: &mut Extractor<'_>,
+        doc: LocalDocId,
+        kind: ChangeKind,
+        sent: &[u8],
+    ) -> Result<(), PartitionError> {
+        let key = doc.0.to_be_bytes();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let known = self.documents.contains(doc.0);
+        scratch.old_record.clear();
+        if known {
+            let stored = self.txn.get(DOCUMENTS, &key)?.ok_or(PartitionError::Damaged("set of documents"))?;
+            scratch.old_record.extend_from_slice(stored);
+        }
+        let old = if known { Some(Record::parse(&scratch.old_record)?) } else { None };
+        scratch.new_record.clear();
+        match (kind, old) {
+            (ChangeKind::Delete, _) => {}
+            (ChangeKind::Merge, Some(old)) => put_merged(&mut scratch.new_record, old, Record::parse(sent)?),
+            _ => scratch.new_record.extend_from_slice(sent),
+        }
+        let new = if kind == ChangeKind::Delete { None } else { Some(Record::parse(&scratch.new_record)?) };
+        let unchanged = match new {
+            Some(_) => known && scratch.old_record == scratch.new_record,
+            None => !known,
+        };
+        if !unchanged {
+            for (record, words) in [(old, &mut scratch.old), (new, &mut scratch.new)] {
+                words.clear();
+                if let Some(record) = record {
+                    self.words.read(&self.facts.fields, record, &mut self.gatherer.terms, words)?;
+                }
+            }
+            self.gatherer.add(doc.0, &scratch.old, &scratch.new);
+            let mut facts = |record: Option<Record<'_>>| -> Option<Facts> {
+                record.map(|record| extractor.extract(&self.facts.fields, record.fields()))
+            };
+            let (old_facts, new_facts) = (facts(old), facts(new));
+            self.columns.add(doc, old_facts.as_ref(), new_facts.as_ref());
+            for (record, sign) in [(old, -1), (new, 1)] {
+                if let Some(record) = record {
+                    count_fields(&mut self.delta.distribution, &self.facts.fields, record, sign);
+                }
+            }
+            self.delta.raw_bytes += scratch.new_record.len() as i64 - scratch.old_record.len() as i64;
+            self.store(doc, new.is_some().then_some(&scratch.new_record), &scratch.new.counts)?;
+        }
+        self.scratch = scratch;
+        Ok(())
+    }
+
+    fn store(&mut self, doc: LocalDocId, record: Option<&Vec<u8>>, counts: &[u8]) -> Result<(), PartitionError> {
+        let key = doc.0.to_be_bytes();
+        let changed = match record {
+            Some(record) => {
+                self.txn.put(DOCUMENTS, &key, record)?;
+                self.documents.insert(doc.0)
+            }
+            None => {
+                self.txn.delete(DOCUMENTS, &key)?;
+                self.documents.remove(doc.0)
+            }
+        };
+        match counts {
+            [] => drop(self.txn.delete(WORD_COUNTS, &key)?),
+            _ => self.txn.put(WORD_COUNTS, &key, counts)?,
+        }
+        if changed {
+            self.chunks_touched.insert((doc.0 >> 16) as u16);
+        }
+        Ok(())
+    }
+
+    /// Indexes all documents anew as far as the way from `old` settings to those of this writer asks for it. Must come before
+    /// any change.
+    pub async fn reindex(&mut self, old: &Settings) -> Result<(), PartitionError> {
+        super::reindex::reindex(self, old).await
+    }
+
+    /// Writes what was gathered.
+    pub async fn flush(&mut self) -> Result<(), PartitionError> {
+        self.gatherer.write(&*self.runtime, &mut self.txn, &mut self.kinds).await?;
+        while !self.columns.flush_some(&mut self.txn, COLUMN_STEP)? {
+            if self.runtime.should_yield() {
+                self.runtime.yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is left. Afterwards the transaction can be committed and `memory` belongs to its state.
+    pub async fn finish(&mut self) -> Result<(PartitionMemory, PartitionDelta), PartitionError> {
+        self.flush().await?;
+        for chunk in std::mem::take(&mut self.chunks_touched) {
+            let start = u32::from(chunk) << 16;
+            match self.documents.range_cardinality(start..=start | 0xffff) {
+                0 => drop(self.txn.delete(META, &documents_key(chunk))?),
+                _ => self.txn.put(META, &documents_key(chunk), &encode_chunk(&self.documents, chunk))?,
+            }
+        }
+        let changes: Vec<TermChange> = std::mem::take(&mut self.kinds).into_iter().collect();
+        let mut dictionary = self.dictionary.changed(&changes);
+        if dictionary.needs_rebuild() {
+            dictionary = rebuild(&*self.runtime, &dictionary).await;
+        }
+        let mut delta = std::mem::take(&mut self.delta);
+        delta.geo_points = self.txn.entry_count(GEO_POINTS);
+        delta.documents = self.documents.len();
+        Ok((PartitionMemory { documents: Rc::new(std::mem::take(&mut self.documents)), dictionary }, delta))
+    }
+
+    /// Gives the transaction up for its commit.
+    pub fn into_txn(self) -> WriteTxn {
+        self.txn
+    }
+
+    fn touch_all(&mut self) {
+        let last = self.documents.max().unwrap_or(0) >> 16;
+        if !self.documents.is_empty() {
+            self.chunks_touched.extend(0..=last as u16);
+        }
+    }
+
+    pub(super) fn parts(&mut self) -> ReindexParts<'_> {
+        ReindexParts {
+            runtime: self.runtime.clone(),
+            txn: &mut self.txn,
+            facts: &self.facts,
+            words: &mut self.words,
+            gatherer: &mut self.gatherer,
+            columns: &mut self.columns,
+            documents: &self.documents,
+            dictionary: &mut self.dictionary,
+        }
+    }
+}
+
+/// What indexing anew works on.
+pub(super) struct ReindexParts<'w> {
+    pub runtime: Rc<dyn Runtime>,
+    pub txn: &'w mut WriteTxn,
+    pub facts: &'w WriterFacts,
+    pub words: &'w mut WordReader,
+    pub gatherer: &'w mut Gatherer,
+    pub columns: &'w mut ColumnWriter,
+    pub documents: &'w RoaringBitmap,
+    pub dictionary: &'w mut Dictionary,
+}
+
+/// Adds `sign` to the counts of a document's top-level fields. Vectors are no field to a client.
+fn count_fields(distribution: &mut Vec<i64>, names: &FieldsMap, record: Record<'_>, sign: i64) {
+    let vectors = names.id(VECTORS);
+    for (FieldId(field), _) in record.fields().filter(|(field, _)| Some(*field) != vectors) {
+        let at = usize::from(field);
+        if distribution.len() <= at {
+            distribution.resize(at + 1, 0);
+        }
+        distribution[at] += sign;
+    }
+}
+
+async fn rebuild(runtime: &dyn Runtime, dictionary: &Dictionary) -> Dictionary {
+    /// Terms added between two looks at the clock.
+    const STEP: usize = 256;
+    let mut builder = DictionaryBuilder::default();
+    let mut terms = dictionary.terms_after(None, STEP);
+    while !terms.is_empty() {
+        terms.iter().for_each(|(term, kind)| builder.push(term, *kind));
+        if runtime.should_yield() {
+            runtime.yield_now().await;
+        }
+        terms = dictionary.terms_after(terms.last().map(|(term, _)| term.as_ref()), STEP);
+    }
+    builder.finish()
+}
