@@ -7,6 +7,7 @@ pub mod facets;
 pub mod fields;
 pub mod format;
 pub mod ids;
+pub mod index;
 pub mod mesh;
 pub mod partition;
 pub mod placement;

@@ -55,19 +55,23 @@ impl<'k> KeyFinder<'k> {
     }
 
     /// The document's id as text. Fails with `missing_document_id` or `invalid_document_id`.
-    pub fn id(&mut self, document: &DocumentFields, names: &FieldsMap) -> Result<String, UserError> {
+    pub fn id<'v>(
+        &mut self,
+        fields: impl Iterator<Item = (FieldId, &'v [u8])> + Clone,
+        names: &FieldsMap,
+    ) -> Result<String, UserError> {
         if self.field.is_none() {
             self.field = names.id(self.key);
         }
-        let flat = self.field.and_then(|field| document.get(field));
         if !self.key.contains('.') {
+            let flat = self.field.and_then(|wanted| fields.clone().find(|(field, _)| *field == wanted));
             return match flat {
-                Some(value) => id_of_json(value),
-                None => Err(self.missing(document, names)),
+                Some((_, value)) => id_of_json(value),
+                None => Err(self.missing(fields, names)),
             };
         }
         let mut found: SmallVec<[Value; 2]> = SmallVec::new();
-        for (field, value) in document.iter() {
+        for (field, value) in fields.clone() {
             let Some(name) = names.name(field) else { continue };
             if let Some(rest) = below(self.key, name) {
                 let value: Value = serde_json::from_slice(value).unwrap_or_default();
@@ -75,7 +79,7 @@ impl<'k> KeyFinder<'k> {
             }
         }
         match found.as_slice() {
-            [] => Err(self.missing(document, names)),
+            [] => Err(self.missing(fields, names)),
             [value] => id_of_json(value.to_string().as_bytes()),
             _ => Err(UserError::new(
                 "invalid_document_id",
@@ -84,9 +88,9 @@ impl<'k> KeyFinder<'k> {
         }
     }
 
-    fn missing(&self, document: &DocumentFields, names: &FieldsMap) -> UserError {
+    fn missing<'v>(&self, fields: impl Iterator<Item = (FieldId, &'v [u8])>, names: &FieldsMap) -> UserError {
         let mut text = Vec::new();
-        crate::document::record::write_fields(document.iter(), names, &mut text);
+        crate::document::record::write_fields(fields, names, &mut text);
         let text = String::from_utf8_lossy(&text[..text.len().min(500)]).into_owned();
         UserError::new("missing_document_id", format!("Document doesn't have a `{}` attribute: `{text}`.", self.key))
     }
@@ -153,7 +157,7 @@ mod tests {
     }
 
     fn id(key: &str, text: &str) -> Result<String, &'static str> {
-        with(text, |document, names| KeyFinder::new(key).id(document, names).map_err(|error| error.code))
+        with(text, |document, names| KeyFinder::new(key).id(document.iter(), names).map_err(|error| error.code))
     }
 
     #[test]

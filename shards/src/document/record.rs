@@ -60,15 +60,8 @@ impl<'a> Record<'a> {
     }
 
     /// The fields with their JSON text, rising by field.
-    pub fn fields(&self) -> impl Iterator<Item = (FieldId, &'a [u8])> + use<'a> {
-        let (mut heads, mut values) = (self.heads, self.values);
-        std::iter::from_fn(move || {
-            let field = FieldId(take_varint(&mut heads)? as u16);
-            let len = take_varint(&mut heads)?;
-            let (value, rest) = values.split_at_checked(len as usize)?;
-            values = rest;
-            Some((field, value))
-        })
+    pub fn fields(&self) -> RecordFields<'a> {
+        RecordFields { heads: self.heads, values: self.values }
     }
 
     /// The JSON text of one field.
@@ -84,6 +77,25 @@ impl<'a> Record<'a> {
     /// Appends the document as a JSON object.
     pub fn write_json(&self, names: &FieldsMap, out: &mut Vec<u8>) {
         write_fields(self.fields(), names, out);
+    }
+}
+
+/// The fields of a record, see [`Record::fields`].
+#[derive(Clone, Debug)]
+pub struct RecordFields<'a> {
+    heads: &'a [u8],
+    values: &'a [u8],
+}
+
+impl<'a> Iterator for RecordFields<'a> {
+    type Item = (FieldId, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let field = FieldId(take_varint(&mut self.heads)? as u16);
+        let len = take_varint(&mut self.heads)?;
+        let (value, rest) = self.values.split_at_checked(len as usize)?;
+        self.values = rest;
+        Some((field, value))
     }
 }
 

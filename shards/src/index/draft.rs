@@ -1,0 +1,381 @@
+//! What a batch makes of an index: operations applied in order, down to one change for each document.
+//!
+//! A draft reads the state before the batch and decides everything that needs the whole index: ids, numbers, names, the
+//! primary key. What it leaves for the partitions is a list of changes, at most one for each document.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ahash::{AHashMap, AHashSet};
+use storage_engine::{ReadTree, Snapshot};
+
+use super::catalog::Catalog;
+use super::numbers::DocNumbers;
+use crate::document::names::FieldNames;
+use crate::document::payload::{DocumentFields, Documents, PayloadFormat, read_document};
+use crate::document::primary_key::{KeyFinder, infer};
+use crate::document::record::{Record, put_merged, put_record};
+use crate::document::validate::Reserved;
+use crate::engine::{Method, OpOutcome};
+use crate::error::UserError;
+use crate::fields::FieldsMap;
+use crate::ids::{DocId, LocalDocId, PartitionNo};
+use crate::partition::PartitionError;
+use crate::partition::trees::EXTERNAL_IDS;
+use crate::partition::writer::{ChangeKind, RecordChunk};
+use crate::runtime::Runtime;
+use crate::settings::Settings;
+
+/// Bytes of records sent to a partition in one message.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Why an operation came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum OpError {
+    /// The operation is at fault; only it fails.
+    #[error(transparent)]
+    User(#[from] UserError),
+    /// The index could not be read; the whole batch fails.
+    #[error(transparent)]
+    Partition(#[from] PartitionError),
+}
+
+impl From<crate::document::PayloadError> for OpError {
+    fn from(error: crate::document::PayloadError) -> Self {
+        Self::User(error.into())
+    }
+}
+
+/// An addition, as [`Draft::add`] takes it.
+pub struct Addition<'a> {
+    /// The body.
+    pub payload: &'a [u8],
+    /// How it is written.
+    pub format: PayloadFormat,
+    /// What happens to documents that are there.
+    pub method: Method,
+    /// The key that the request names.
+    pub primary_key: Option<&'a str>,
+    /// Passes over documents that are not there.
+    pub skip_creation: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Change {
+    kind: ChangeKind,
+    start: usize,
+    len: u32,
+}
+
+/// A batch under way.
+pub struct Draft {
+    runtime: Rc<dyn Runtime>,
+    /// Of partition 0, before the batch.
+    snapshot: Snapshot,
+    /// The settings in force in the batch.
+    pub settings: Arc<Settings>,
+    /// The primary key so far.
+    pub primary_key: Option<String>,
+    fields: FieldsMap,
+    numbers: DocNumbers,
+    /// Ids given (a number) or taken away by the batch.
+    ids: AHashMap<Box<str>, Option<u32>>,
+    changes: AHashMap<u32, Change>,
+    /// The records of changes.
+    records: Vec<u8>,
+    /// Whether all documents from before the batch go.
+    pub cleared: bool,
+}
+
+/// What the partitions and the catalog are to do.
+pub struct Plan {
+    /// All names.
+    pub fields: Arc<FieldsMap>,
+    /// Numbers of documents after the batch.
+    pub numbers: DocNumbers,
+    /// External ids that are new, changed (a number) or gone, in byte order.
+    pub ids: BTreeMap<Box<str>, Option<u32>>,
+    /// Changes by rising document.
+    changes: Vec<(u32, Change)>,
+    records: Vec<u8>,
+}
+
+impl Draft {
+    /// Begins a batch on `catalog`, which `snapshot` of partition 0 holds.
+    pub fn new(runtime: Rc<dyn Runtime>, snapshot: Snapshot, catalog: &Catalog, settings: Arc<Settings>) -> Self {
+        Self {
+            runtime,
+            snapshot,
+            settings,
+            primary_key: catalog.primary_key.clone(),
+            fields: (*catalog.fields).clone(),
+            numbers: catalog.numbers.clone(),
+            ids: AHashMap::new(),
+            changes: AHashMap::new(),
+            records: Vec::new(),
+            cleared: false,
+        }
+    }
+
+    /// Documents that there are at this point of the batch.
+    pub fn documents(&self) -> u64 {
+        self.numbers.in_use()
+    }
+
+    /// The number of a document at this point of the batch.
+    pub fn number(&self, id: &str) -> Result<Option<u32>, PartitionError> {
+        if let Some(known) = self.ids.get(id) {
+            return Ok(*known);
+        }
+        if self.cleared || id.is_empty() || id.len() > crate::document::primary_key::ID_BYTES_MAX {
+            return Ok(None);
+        }
+        stored_number(&self.snapshot, id)
+    }
+
+    /// Applies an addition. When it fails the draft is as before.
+    pub async fn add(&mut self, addition: Addition<'_>) -> Result<OpOutcome, OpError> {
+        let names_before = self.fields.len();
+        let records_before = self.records.len();
+        match self.read(&addition).await {
+            Ok((key, documents)) => {
+                self.primary_key = key;
+                self.admit(&addition, documents).await
+            }
+            Err(error) => {
+                self.fields.truncate(names_before);
+                self.records.truncate(records_before);
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads and checks all documents of an addition; returns the primary key and, for each document, its id and its record.
+    async fn read(&mut self, addition: &Addition<'_>) -> Result<(Option<String>, Vec<(String, Change)>), OpError> {
+        let mut key = self.key_for(addition.primary_key)?;
+        let settings = self.settings.clone();
+        let reserved = Reserved::new(&settings);
+        let mut names = FieldNames::new(&mut self.fields);
+        let mut source = Documents::new(addition.payload, addition.format)?;
+        let mut document = DocumentFields::default();
+        let mut found = Vec::new();
+        if !source.next(&mut names, &mut document)? {
+            return Ok((key, found));
+        }
+        let inferred = key.take().map_or_else(|| infer(&document, names.map()), Ok)?;
+        let mut finder = KeyFinder::new(&inferred);
+        let kind = match addition.method {
+            Method::Replace => ChangeKind::Replace,
+            Method::Update => ChangeKind::Merge,
+        };
+        loop {
+            let id = finder.id(document.iter(), names.map())?;
+            reserved.check(&document, &id, names.map())?;
+            let start = self.records.len();
+            put_record(&mut self.records, document.iter());
+            found.push((id, Change { kind, start, len: (self.records.len() - start) as u32 }));
+            if self.runtime.should_yield() {
+                self.runtime.yield_now().await;
+            }
+            if !source.next(&mut names, &mut document)? {
+                return Ok((Some(inferred), found));
+            }
+        }
+    }
+
+    /// The primary key that an operation works with, if it is known yet.
+    fn key_for(&self, named: Option<&str>) -> Result<Option<String>, UserError> {
+        match (&self.primary_key, named) {
+            (Some(key), Some(named)) if key != named => Err(UserError::new(
+                "index_primary_key_already_exists",
+                format!("Index already has a primary key: `{key}`; `{named}` cannot take its place."),
+            )),
+            (Some(key), _) => Ok(Some(key.clone())),
+            (None, named) => Ok(named.map(str::to_owned)),
+        }
+    }
+
+    async fn admit(&mut self, addition: &Addition<'_>, documents: Vec<(String, Change)>) -> Result<OpOutcome, OpError> {
+        let mut distinct: AHashSet<u32> = AHashSet::new();
+        let mut passed_over: AHashSet<String> = AHashSet::new();
+        for (id, change) in documents {
+            match self.number(&id)? {
+                Some(number) => {
+                    distinct.insert(number);
+                    self.change(number, change)?;
+                }
+                None if addition.skip_creation => drop(passed_over.insert(id)),
+                None => {
+                    let full = || UserError::new("internal", "the index holds as many documents as it can");
+                    let number = self.numbers.take().ok_or_else(full)?;
+                    distinct.insert(number);
+                    self.ids.insert(id.into(), Some(number));
+                    self.change(number, Change { kind: ChangeKind::Replace, ..change })?;
+                }
+            }
+            if self.runtime.should_yield() {
+                self.runtime.yield_now().await;
+            }
+        }
+        let count = (distinct.len() + passed_over.len()) as u64;
+        Ok(OpOutcome { documents: count, named: count })
+    }
+
+    /// Puts a change on top of what the batch has for the document so far.
+    fn change(&mut self, number: u32, change: Change) -> Result<(), PartitionError> {
+        let before = self.changes.get(&number).copied();
+        let merged = match (before, change.kind) {
+            (Some(before), ChangeKind::Merge) if before.kind != ChangeKind::Delete => {
+                let mut record = Vec::new();
+                put_merged(&mut record, Record::parse(self.record(before))?, Record::parse(self.record(change))?);
+                let start = self.records.len();
+                self.records.extend_from_slice(&record);
+                Change { kind: before.kind, start, len: record.len() as u32 }
+            }
+            (Some(_), ChangeKind::Merge) => Change { kind: ChangeKind::Replace, ..change },
+            _ => change,
+        };
+        self.changes.insert(number, merged);
+        Ok(())
+    }
+
+    fn record(&self, change: Change) -> &[u8] {
+        &self.records[change.start..change.start + change.len as usize]
+    }
+
+    /// Deletes documents by id.
+    pub async fn delete_ids(&mut self, ids: &[String]) -> Result<OpOutcome, OpError> {
+        if ids.iter().any(String::is_empty) {
+            return Err(UserError::new("internal", "a document id is empty").into());
+        }
+        let (mut deleted, mut named) = (0, AHashSet::new());
+        for id in ids {
+            if named.insert(id.as_str())
+                && let Some(number) = self.number(id)?
+            {
+                self.delete(id, number)?;
+                deleted += 1;
+            }
+            if self.runtime.should_yield() {
+                self.runtime.yield_now().await;
+            }
+        }
+        Ok(OpOutcome { documents: deleted, named: named.len() as u64 })
+    }
+
+    /// Deletes documents that were chosen in the state before the batch; those that an earlier operation has deleted are
+    /// passed over.
+    pub fn delete_chosen(&mut self, chosen: Vec<(DocId, String)>) -> Result<OpOutcome, OpError> {
+        let mut deleted = 0;
+        for (doc, id) in chosen {
+            if self.number(&id)? == Some(doc.0) {
+                self.delete(&id, doc.0)?;
+                deleted += 1;
+            }
+        }
+        Ok(OpOutcome { documents: deleted, named: deleted })
+    }
+
+    fn delete(&mut self, id: &str, number: u32) -> Result<(), PartitionError> {
+        self.change(number, Change { kind: ChangeKind::Delete, start: 0, len: 0 })?;
+        self.numbers.give_back(number);
+        self.ids.insert(id.into(), None);
+        Ok(())
+    }
+
+    /// Deletes all documents.
+    pub fn clear(&mut self) -> OpOutcome {
+        let documents = self.documents();
+        self.cleared = true;
+        self.ids.clear();
+        self.changes.clear();
+        self.records.clear();
+        self.numbers = DocNumbers::default();
+        OpOutcome { documents, named: documents }
+    }
+
+    /// Puts edited documents in place of stored ones and deletes others. When it fails the draft is as before.
+    pub async fn edit(&mut self, replaced: &[(String, Vec<u8>)], deleted: &[String]) -> Result<OpOutcome, OpError> {
+        let (names_before, records_before) = (self.fields.len(), self.records.len());
+        match self.read_edited(replaced).await {
+            Ok(changes) => {
+                for (number, change) in changes {
+                    self.change(number, change)?;
+                }
+                let deleted = self.delete_ids(deleted).await?.documents;
+                let documents = replaced.len() as u64 + deleted;
+                Ok(OpOutcome { documents, named: documents })
+            }
+            Err(error) => {
+                self.fields.truncate(names_before);
+                self.records.truncate(records_before);
+                Err(error)
+            }
+        }
+    }
+
+    async fn read_edited(&mut self, replaced: &[(String, Vec<u8>)]) -> Result<Vec<(u32, Change)>, OpError> {
+        let (settings, mut changes) = (self.settings.clone(), Vec::new());
+        let reserved = Reserved::new(&settings);
+        let mut document = DocumentFields::default();
+        for (id, text) in replaced {
+            let Some(number) = self.number(id)? else { continue };
+            let mut names = FieldNames::new(&mut self.fields);
+            read_document(text, &mut names, &mut document)?;
+            reserved.check(&document, id, names.map())?;
+            let start = self.records.len();
+            put_record(&mut self.records, document.iter());
+            changes
+                .push((number, Change { kind: ChangeKind::Replace, start, len: (self.records.len() - start) as u32 }));
+            if self.runtime.should_yield() {
+                self.runtime.yield_now().await;
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Ends the batch. `names_before` is the map of names from before the batch, shared on when nothing was added.
+    pub fn finish(self, names_before: &Arc<FieldsMap>) -> Plan {
+        let same = self.fields.len() == names_before.len();
+        let mut changes: Vec<(u32, Change)> = self.changes.into_iter().collect();
+        changes.sort_unstable_by_key(|(number, _)| *number);
+        Plan {
+            fields: if same { names_before.clone() } else { Arc::new(self.fields) },
+            numbers: self.numbers,
+            ids: self.ids.into_iter().collect(),
+            changes,
+            records: self.records,
+        }
+    }
+}
+
+impl Plan {
+    /// Whether any document of a partition changes.
+    pub fn touches(&self, partition: PartitionNo, count: u16) -> bool {
+        self.changes.iter().any(|(number, _)| DocId(*number).partition(count) == partition)
+    }
+
+    /// The changes in one partition of `count`, in pieces.
+    pub fn chunks(&self, partition: PartitionNo, count: u16) -> impl Iterator<Item = RecordChunk> {
+        let mut of_partition =
+            self.changes.iter().filter(move |(number, _)| DocId(*number).partition(count) == partition);
+        std::iter::from_fn(move || {
+            let mut chunk = RecordChunk::default();
+            while chunk.len() < CHUNK_BYTES {
+                let Some((number, change)) = of_partition.next() else { break };
+                let record = &self.records[change.start..change.start + change.len as usize];
+                let local: LocalDocId = DocId(*number).local(count);
+                chunk.push(local, change.kind, record);
+            }
+            if chunk.is_empty() { None } else { Some(chunk) }
+        })
+    }
+}
+
+/// The number of a document in a committed state.
+pub fn stored_number(snapshot: &Snapshot, id: &str) -> Result<Option<u32>, PartitionError> {
+    let Some(value) = snapshot.get(EXTERNAL_IDS, id.as_bytes())? else { return Ok(None) };
+    let number: [u8; 4] = value.try_into().map_err(|_| PartitionError::Damaged("external id"))?;
+    Ok(Some(u32::from_be_bytes(number)))
+}
