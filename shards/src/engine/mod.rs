@@ -1,6 +1,186 @@
 //! The face of the indexes that the server sees: one engine a core, asking the others through messages.
+//!
+//! A partition lives on one core ([`home`]); the owner of an index's partition 0 also keeps its catalog and coordinates its
+//! batches ([`catalog_side`]). Reads start anywhere and are answered from the epoch of the view that they begin with.
+//!
+//! A batch is *prepared* (every partition builds its next state, nothing is durable), then *committed*: the partitions other
+//! than 0 make their states durable, then partition 0 does, with the catalog and the record of the batch: that is the commit. A
+//! crash before it leaves partitions with a state that is newer than the catalog's, which opening drops.
 
+mod catalog_side;
+mod documents;
+mod home;
+pub mod messages;
+mod partition_side;
+mod relayout;
+mod search_side;
+#[cfg(test)]
+mod tests;
 pub mod types;
 
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use ahash::AHashMap;
+use uuid::Uuid;
+
+use self::catalog_side::CatalogHome;
+use self::home::PartitionHome;
+use self::search_side::PlannerCache;
 pub use crate::document::{PayloadFormat, RawDocument};
+use crate::ids::{CoreId, Epoch, PartitionNo};
+pub use crate::mesh::AskError;
+use crate::placement;
+use crate::runtime::Runtime;
+use crate::timestamp::Timestamp;
+pub use messages::{Answer, EngineMesh, Prepared, Question};
+use messages::{PartitionQuestion, Place};
 pub use types::*;
+
+/// How an engine works.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// The folder of all indexes.
+    pub root: PathBuf,
+    /// How many partitions every new index has from the start; such an index is never laid out anew.
+    pub forced_partitions: Option<u16>,
+    /// An index with one partition is spread over the cores once it has more documents than this.
+    pub split_documents: u32,
+}
+
+/// The indexes as one core sees them.
+pub struct Engine {
+    runtime: Rc<dyn Runtime>,
+    mesh: Rc<dyn EngineMesh>,
+    config: EngineConfig,
+    partitions: RefCell<AHashMap<Place, Rc<PartitionHome>>>,
+    catalogs: RefCell<AHashMap<Uuid, Rc<CatalogHome>>>,
+    planners: PlannerCache,
+}
+
+/// The value of the one answer that fits a question.
+macro_rules! answer_as {
+    ($answer:expr, $pattern:pat => $value:expr) => {
+        match $answer {
+            Ok($pattern) => Ok($value),
+            Ok($crate::engine::Answer::Failed(error)) => Err(error),
+            Ok(_) => Err($crate::engine::EngineError::Unreachable("the answer does not fit the question".into())),
+            Err(error) => Err(error),
+        }
+    };
+}
+use answer_as;
+
+impl Engine {
+    /// The engine of this core.
+    pub fn new(runtime: Rc<dyn Runtime>, mesh: Rc<dyn EngineMesh>, config: EngineConfig) -> Rc<Self> {
+        Rc::new(Self {
+            runtime,
+            mesh,
+            config,
+            partitions: RefCell::default(),
+            catalogs: RefCell::default(),
+            planners: PlannerCache::default(),
+        })
+    }
+
+    /// Answers a question of an engine. Call it for each that the mesh brings, in the queue that [`Question::queue`] says.
+    pub async fn handle(&self, _from: CoreId, question: Question) -> Answer {
+        let answer = match question {
+            Question::Partition(place, question) => self.handle_partition(place, question).await,
+            Question::View(index) => self.catalog(index).map(|home| Answer::View(Box::new(home.view()))),
+            Question::Create(index, at) => self.create_here(index, at).await,
+            Question::Open(index) => self.open_here(index).await,
+            Question::Drop(index) => self.drop_here(index).await,
+            Question::Prepare(index, batch) => self.prepare_here(index, *batch).await.map(Answer::Prepared),
+            Question::Commit(index, epoch, record) => self.commit_here(index, epoch, &record).await,
+            Question::Abort(index, epoch) => self.abort_here(index, epoch).await,
+            Question::Compact(index) => self.compact_here(index).await,
+        };
+        answer.unwrap_or_else(Answer::Failed)
+    }
+
+    /// Makes an index; one that is there already is taken as made.
+    pub async fn create_index(&self, id: Uuid, created_at: Timestamp) -> Result<IndexView, EngineError> {
+        answer_as!(self.ask_first(id, Question::Create(id, created_at)).await, Answer::View(view) => *view)
+    }
+
+    /// Opens an index after a start, with the record of its last commit. [`EngineError::Gone`] when there is no such index.
+    pub async fn open_index(&self, id: Uuid) -> Result<(IndexView, Option<Vec<u8>>), EngineError> {
+        answer_as!(self.ask_first(id, Question::Open(id)).await, Answer::Opened(view, record) => (*view, record))
+    }
+
+    /// Removes an index and its files; none there is no error.
+    pub async fn drop_index(&self, id: Uuid) -> Result<(), EngineError> {
+        answer_as!(self.ask_first(id, Question::Drop(id)).await, Answer::Done => ())
+    }
+
+    /// The newest state of an open index.
+    pub async fn latest(&self, id: Uuid) -> Result<IndexView, EngineError> {
+        answer_as!(self.ask_first(id, Question::View(id)).await, Answer::View(view) => *view)
+    }
+
+    /// Does all the work of a batch; nothing of it is visible or durable. Preparing again forgets what was prepared before.
+    /// One batch of an index at a time.
+    pub async fn prepare(&self, index: &IndexView, batch: Batch) -> Result<Prepared, EngineError> {
+        let question = Question::Prepare(index.id, Box::new(batch));
+        answer_as!(self.ask_first(index.id, question).await, Answer::Prepared(prepared) => prepared)
+    }
+
+    /// Makes a prepared batch durable and visible; `record` is stored with it. When it fails the index is as before.
+    pub async fn commit(&self, prepared: Prepared, record: Vec<u8>) -> Result<IndexView, EngineError> {
+        let question = Question::Commit(prepared.index, prepared.epoch, record);
+        answer_as!(self.ask_first(prepared.index, question).await, Answer::View(view) => *view)
+    }
+
+    /// Forgets a prepared batch.
+    pub async fn abort(&self, prepared: Prepared) {
+        // A core that does not answer is ending, and takes what was prepared with it.
+        let _ = self.ask_first(prepared.index, Question::Abort(prepared.index, prepared.epoch)).await;
+    }
+
+    /// Rewrites an index's files without their free pages; bytes before and after.
+    pub async fn compact(&self, index: &IndexView) -> Result<(u64, u64), EngineError> {
+        answer_as!(
+            self.ask_first(index.id, Question::Compact(index.id)).await,
+            Answer::Compacted(before, after) => (before, after)
+        )
+    }
+
+    /// Asks the owner of an index's partition 0.
+    async fn ask_first(&self, index: Uuid, question: Question) -> Result<Answer, EngineError> {
+        let core = placement::first_core(index, self.runtime.core_count());
+        self.ask(core, question).await
+    }
+
+    /// Asks the owner of a partition.
+    async fn ask_partition(&self, place: Place, question: PartitionQuestion) -> Result<Answer, EngineError> {
+        self.ask(self.owner(place.index, place.partition), Question::Partition(place, question)).await
+    }
+
+    async fn ask(&self, core: CoreId, question: Question) -> Result<Answer, EngineError> {
+        self.mesh.ask(core, question).await.map_err(|error| EngineError::Unreachable(error.to_string()))
+    }
+
+    /// The core that owns a partition.
+    fn owner(&self, index: Uuid, partition: PartitionNo) -> CoreId {
+        let cores = self.runtime.core_count();
+        placement::owner(placement::first_core(index, cores), partition, cores)
+    }
+
+    /// A partition of this core.
+    fn partition(&self, place: Place) -> Result<Rc<PartitionHome>, EngineError> {
+        self.partitions.borrow().get(&place).cloned().ok_or(EngineError::Gone)
+    }
+
+    /// The catalog of an index whose partition 0 is on this core.
+    fn catalog(&self, index: Uuid) -> Result<Rc<CatalogHome>, EngineError> {
+        self.catalogs.borrow().get(&index).cloned().ok_or(EngineError::Gone)
+    }
+
+    /// A partition of this core at an epoch.
+    fn reader(&self, place: Place, epoch: Epoch) -> Result<Rc<crate::partition::reader::PartitionReader>, EngineError> {
+        self.partition(place)?.reader(epoch).ok_or(EngineError::Gone)
+    }
+}

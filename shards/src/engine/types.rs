@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
+use storage_engine::{CommitError, DiskError, OpenError};
 use uuid::Uuid;
 
 use crate::document::{PayloadFormat, RawDocument};
 use crate::error::UserError;
 use crate::fields::FieldsMap;
 use crate::ids::{CoreId, Epoch, PartitionNo};
+use crate::partition::PartitionError;
 use crate::settings::Settings;
 use crate::timestamp::Timestamp;
 
@@ -145,6 +147,8 @@ pub struct DocumentsPage {
     pub documents: Vec<RawDocument>,
     /// Documents before paging.
     pub total: u64,
+    /// The names of the fields: at least those of the view that was asked for, more if the index has moved on since.
+    pub fields: Arc<FieldsMap>,
 }
 
 /// Why an engine could not do what it was asked.
@@ -153,6 +157,9 @@ pub enum EngineError {
     /// The request or a document is at fault.
     #[error(transparent)]
     User(#[from] UserError),
+    /// The disk is full; nothing was changed.
+    #[error("no space left on device")]
+    NoSpace,
     /// A file could not be read or written; nothing was changed.
     #[error("storage: {0}")]
     Storage(String),
@@ -162,4 +169,24 @@ pub enum EngineError {
     /// The index, or the state asked for, is not there any more.
     #[error("the index has moved on or was dropped")]
     Gone,
+}
+
+impl From<PartitionError> for EngineError {
+    fn from(error: PartitionError) -> Self {
+        match error {
+            PartitionError::User(error) => Self::User(error),
+            PartitionError::Commit(CommitError::Disk(DiskError::NoSpace { .. })) => Self::NoSpace,
+            PartitionError::Open(OpenError::Disk(DiskError::NoSpace { .. })) => Self::NoSpace,
+            other => Self::Storage(other.to_string()),
+        }
+    }
+}
+
+impl From<DiskError> for EngineError {
+    fn from(error: DiskError) -> Self {
+        match error {
+            DiskError::NoSpace { .. } => Self::NoSpace,
+            other => Self::Storage(other.to_string()),
+        }
+    }
 }

@@ -14,7 +14,7 @@ use super::catalog::Catalog;
 use super::numbers::DocNumbers;
 use crate::document::names::FieldNames;
 use crate::document::payload::{DocumentFields, Documents, PayloadFormat, read_document};
-use crate::document::primary_key::{KeyFinder, infer};
+use crate::document::primary_key::{KeyFinder, infer, is_valid};
 use crate::document::record::{Record, put_merged, put_record};
 use crate::document::validate::Reserved;
 use crate::engine::{Method, OpOutcome};
@@ -128,7 +128,7 @@ impl Draft {
         if let Some(known) = self.ids.get(id) {
             return Ok(*known);
         }
-        if self.cleared || id.is_empty() || id.len() > crate::document::primary_key::ID_BYTES_MAX {
+        if self.cleared || !is_valid(id) {
             return Ok(None);
         }
         stored_number(&self.snapshot, id)
@@ -354,6 +354,13 @@ impl Plan {
     /// Whether any document of a partition changes.
     pub fn touches(&self, partition: PartitionNo, count: u16) -> bool {
         self.changes.iter().any(|(number, _)| DocId(*number).partition(count) == partition)
+    }
+
+    /// All changes with their records, by rising document.
+    pub fn changes(&self) -> impl Iterator<Item = (DocId, ChangeKind, &[u8])> {
+        self.changes.iter().map(|(number, change)| {
+            (DocId(*number), change.kind, &self.records[change.start..change.start + change.len as usize])
+        })
     }
 
     /// The changes in one partition of `count`, in pieces.

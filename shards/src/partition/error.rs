@@ -30,6 +30,15 @@ pub enum PartitionError {
     /// The columns.
     #[error(transparent)]
     Column(#[from] ColumnError),
+    /// The file could not be compacted.
+    #[error("compaction failed: {0}")]
+    Compact(String),
+    /// Another partition could not be read.
+    #[error("{0}")]
+    Elsewhere(String),
+    /// No state of the partition is being built; the batch was aborted in between.
+    #[error("no state of the partition is being built")]
+    NotBegun,
     /// A stored entry that no writer makes; says which.
     #[error("a stored {0} is damaged")]
     Damaged(&'static str),

@@ -1,6 +1,6 @@
 //! One partition at one epoch, to be read.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -43,14 +43,14 @@ pub struct EpochFacts {
 /// One partition at one epoch: a snapshot with what its core keeps in memory. Lives as long as a search needs it.
 ///
 /// Lookups that the ranking makes cannot fail half way: when a page turns out damaged they answer as if nothing were there, and
-/// [`PartitionReader::damage`] then says so; whoever answers a request asks for it at the end and fails the request.
+/// `take_fault` then says so; whoever answers a request asks for it at the end and fails the request.
 pub struct PartitionReader {
     snapshot: Snapshot,
     number: PartitionNo,
     facts: EpochFacts,
     memory: PartitionMemory,
     cache: RefCell<TermCache>,
-    damage: OnceCell<String>,
+    damage: RefCell<Option<String>>,
     queries: QueryCache,
 }
 
@@ -63,7 +63,7 @@ struct TermCache {
 impl PartitionReader {
     /// A reader of `snapshot`, which `memory` belongs to.
     pub fn new(snapshot: Snapshot, number: PartitionNo, facts: EpochFacts, memory: PartitionMemory) -> Self {
-        let (cache, damage, queries) = (RefCell::default(), OnceCell::new(), QueryCache::default());
+        let (cache, damage, queries) = (RefCell::default(), RefCell::default(), QueryCache::default());
         Self { snapshot, number, facts, memory, cache, damage, queries }
     }
 
@@ -176,11 +176,6 @@ impl PartitionReader {
         Ok(self.record(document)?.map(|record| record.to_raw(self.global(document))))
     }
 
-    /// What went wrong in a lookup that could not say so.
-    pub fn damage(&self) -> Option<&str> {
-        self.damage.get().map(String::as_str)
-    }
-
     /// Visits the blocks of a term from the one that may hold document `from` on, until told to stop.
     fn for_each_block(
         &self,
@@ -209,10 +204,10 @@ impl PartitionReader {
         Ok(())
     }
 
-    /// The value, or the default with the failure kept for [`PartitionReader::damage`].
+    /// The value, or the default with the failure kept for `take_fault`.
     fn keep_damage<T: Default>(&self, result: Result<T, PartitionError>) -> T {
         result.unwrap_or_else(|error| {
-            let _ = self.damage.set(error.to_string());
+            self.damage.borrow_mut().get_or_insert_with(|| error.to_string());
             T::default()
         })
     }
@@ -289,7 +284,7 @@ impl TermSource for PartitionReader {
     }
 
     fn take_fault(&self) -> Option<String> {
-        self.damage().map(str::to_owned)
+        self.damage.borrow_mut().take()
     }
 
     fn cache(&self) -> Option<&QueryCache> {

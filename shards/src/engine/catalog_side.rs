@@ -1,0 +1,492 @@
+//! What the owner of an index's partition 0 does when asked: it keeps the catalog and coordinates batches.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::{join_all, try_join_all};
+use storage_engine::ReadTree;
+use uuid::Uuid;
+
+use super::messages::{Answer, EpochShare, PartitionQuestion, Place, Prepared, ReadQuestion};
+use super::types::{Batch, BatchOp, EngineError, IndexView, OpOutcome};
+use super::{Engine, answer_as};
+use crate::error::UserError;
+use crate::facets::parse_filter;
+use crate::ids::{DocId, Epoch, PartitionNo};
+use crate::index::catalog::{load_record, store_record};
+use crate::index::draft::{Addition, OpError, Plan};
+use crate::index::{Catalog, Draft};
+use crate::partition::trees::EXTERNAL_IDS;
+use crate::partition::{PartitionError, reindex};
+use crate::runtime::Checkpoint;
+use crate::timestamp::Timestamp;
+
+/// The code of everything that is wrong with the filter of a deletion.
+const FILTER_CODE: &str = "invalid_document_filter";
+/// The epoch of a new index.
+const FIRST_EPOCH: Epoch = Epoch(1);
+
+/// An index's catalog on the core of its partition 0.
+pub struct CatalogHome {
+    committed: RefCell<Committed>,
+    pending: RefCell<Option<Pending>>,
+    /// Layouts whose files go with the next batch: searches that began before the last one may still read them.
+    retired: RefCell<Vec<(u32, u16)>>,
+}
+
+/// The newest committed state.
+#[derive(Clone)]
+pub(super) struct Committed {
+    pub catalog: Rc<Catalog>,
+    pub view: IndexView,
+}
+
+/// A prepared batch.
+pub(super) struct Pending {
+    pub epoch: Epoch,
+    pub layout: u32,
+    pub catalog: Catalog,
+    /// Partitions that have something to commit; 0 is always among them.
+    pub touched: Vec<PartitionNo>,
+}
+
+impl CatalogHome {
+    /// The newest committed state.
+    pub fn view(&self) -> IndexView {
+        self.committed.borrow().view.clone()
+    }
+
+    fn committed(&self) -> Committed {
+        self.committed.borrow().clone()
+    }
+}
+
+impl Engine {
+    pub(super) async fn create_here(&self, index: Uuid, created_at: Timestamp) -> Result<Answer, EngineError> {
+        match self.open_here(index).await {
+            Ok(Answer::Opened(view, _)) => return Ok(Answer::View(view)),
+            Err(EngineError::Gone) => {}
+            Err(error) => return Err(error),
+            Ok(other) => return Ok(other),
+        }
+        let partitions = self.config.forced_partitions.unwrap_or(1).max(1);
+        let catalog = Catalog::new(partitions, created_at);
+        let place = Place { index, layout: 0, partition: PartitionNo(0) };
+        self.make_folder(place).await?;
+        let share = share_of(&catalog, Epoch(0));
+        answer_as!(self.handle_partition(place, PartitionQuestion::Open(share)).await, Answer::PartitionOpened(..) => ())?;
+        let mut txn = self.partition(place)?.store().begin_write().map_err(PartitionError::from)?;
+        catalog.store(None, &mut txn)?;
+        txn.commit(FIRST_EPOCH.0).await.map_err(PartitionError::from)?;
+        match self.open_here(index).await? {
+            Answer::Opened(view, _) => Ok(Answer::View(view)),
+            other => Ok(other),
+        }
+    }
+
+    async fn make_folder(&self, place: Place) -> Result<(), EngineError> {
+        let disk = self.runtime.disk();
+        let folder = place.folder(&self.config.root);
+        disk.create_dir_all(&folder).await?;
+        for above in [Place::index_folder(&self.config.root, place.index), self.config.root.clone()] {
+            disk.sync_dir(&above).await?;
+        }
+        Ok(())
+    }
+
+    /// Finds the layout that was committed last, opens its partitions and removes the files of others.
+    pub(super) async fn open_here(&self, index: Uuid) -> Result<Answer, EngineError> {
+        let folder = Place::index_folder(&self.config.root, index);
+        let disk = self.runtime.disk();
+        if !disk.exists(&folder).await? {
+            return Err(EngineError::Gone);
+        }
+        let names = disk.list_dir(&folder).await?;
+        let mut layouts: Vec<u32> = names.iter().filter_map(|name| name.strip_prefix('l')?.parse().ok()).collect();
+        layouts.sort_unstable_by(|a, b| b.cmp(a));
+        let mut found = None;
+        for layout in layouts {
+            let place = Place { index, layout, partition: PartitionNo(0) };
+            if found.is_none() && disk.exists(&place.file(&self.config.root)).await? {
+                found = self.open_catalog(place).await?;
+                if found.is_some() {
+                    continue;
+                }
+            }
+            disk.remove_dir_all(&place.folder(&self.config.root)).await?;
+        }
+        let Some((place, catalog, epoch, record)) = found else { return Err(EngineError::Gone) };
+        let store_bytes = self.open_partitions(place, &catalog, epoch).await?;
+        let view = self.view_of(index, place.layout, epoch, &catalog, store_bytes);
+        let committed = Committed { catalog: Rc::new(catalog), view: view.clone() };
+        let home = CatalogHome {
+            committed: RefCell::new(committed),
+            pending: RefCell::default(),
+            retired: RefCell::default(),
+        };
+        self.catalogs.borrow_mut().insert(index, Rc::new(home));
+        Ok(Answer::Opened(Box::new(view), record))
+    }
+
+    /// Reads the catalog of a layout; `None` when none was ever committed there.
+    async fn open_catalog(
+        &self,
+        place: Place,
+    ) -> Result<Option<(Place, Catalog, Epoch, Option<Vec<u8>>)>, EngineError> {
+        let path = place.file(&self.config.root);
+        let options = storage_engine::StoreOptions { create: true, at_most_epoch: None };
+        let store = storage_engine::PageStore::open(self.runtime.disk(), &path, options);
+        let snapshot = store.await.map_err(PartitionError::from)?.snapshot();
+        let Some(catalog) = Catalog::load(&snapshot)? else { return Ok(None) };
+        Ok(Some((place, catalog, Epoch(snapshot.epoch()), load_record(&snapshot)?)))
+    }
+
+    /// Opens all partitions of a layout at an epoch; answers the bytes in use.
+    async fn open_partitions(&self, place: Place, catalog: &Catalog, epoch: Epoch) -> Result<u64, EngineError> {
+        let share = share_of(catalog, epoch);
+        let opened = partitions(place, catalog.partition_count()).map(|place| {
+            let share = share.clone();
+            async move {
+                let answer = self.ask_partition(place, PartitionQuestion::Open(share)).await;
+                answer_as!(answer, Answer::PartitionOpened(documents, bytes) => (documents, bytes))
+            }
+        });
+        let opened = try_join_all(opened).await?;
+        let whole = opened.iter().zip(&catalog.sums).all(|((documents, _), sums)| *documents == sums.documents);
+        if !whole {
+            return Err(PartitionError::Damaged("partition (documents are missing)").into());
+        }
+        Ok(opened.iter().map(|(_, bytes)| bytes).sum())
+    }
+
+    pub(super) fn view_of(
+        &self,
+        index: Uuid,
+        layout: u32,
+        epoch: Epoch,
+        catalog: &Catalog,
+        store_bytes: u64,
+    ) -> IndexView {
+        IndexView {
+            id: index,
+            epoch,
+            primary_key: catalog.primary_key.clone(),
+            settings: catalog.settings.clone(),
+            fields: catalog.fields.clone(),
+            created_at: catalog.created_at,
+            updated_at: catalog.updated_at,
+            partitions: (0..catalog.partition_count()).map(|number| self.owner(index, PartitionNo(number))).collect(),
+            documents: catalog.documents(),
+            field_distribution: Arc::new(catalog.field_distribution()),
+            geo_points: catalog.geo_points(),
+            raw_bytes: catalog.raw_bytes,
+            store_bytes,
+            layout,
+        }
+    }
+
+    pub(super) async fn drop_here(&self, index: Uuid) -> Result<Answer, EngineError> {
+        if let Ok(home) = self.catalog(index) {
+            let view = home.view();
+            let mut layouts = std::mem::take(&mut *home.retired.borrow_mut());
+            layouts.push((view.layout, view.partition_count()));
+            for (layout, count) in layouts {
+                self.forget_layout(Place { index, layout, partition: PartitionNo(0) }, count).await;
+            }
+        }
+        self.catalogs.borrow_mut().remove(&index);
+        let disk = self.runtime.disk();
+        let folder = Place::index_folder(&self.config.root, index);
+        if disk.exists(&folder).await? {
+            disk.remove_dir_all(&folder).await?;
+            disk.sync_dir(&self.config.root).await?;
+        }
+        Ok(Answer::Done)
+    }
+
+    pub(super) async fn forget_layout(&self, place: Place, count: u16) {
+        // A core that does not answer is ending, and lets go of everything.
+        join_all(partitions(place, count).map(|place| self.ask_partition(place, PartitionQuestion::Forget))).await;
+    }
+
+    pub(super) async fn compact_here(&self, index: Uuid) -> Result<Answer, EngineError> {
+        let view = self.catalog(index)?.view();
+        let first = Place { index, layout: view.layout, partition: PartitionNo(0) };
+        let (mut before, mut after) = (0, 0);
+        for place in partitions(first, view.partition_count()) {
+            let answer = self.ask_partition(place, PartitionQuestion::Compact).await;
+            let (was, is) = answer_as!(answer, Answer::Compacted(was, is) => (was, is))?;
+            before += was;
+            after += is;
+        }
+        Ok(Answer::Compacted(before, after))
+    }
+
+    pub(super) async fn prepare_here(&self, index: Uuid, batch: Batch) -> Result<Prepared, EngineError> {
+        let home = self.catalog(index)?;
+        let Committed { catalog, view } = home.committed();
+        let first = Place { index, layout: view.layout, partition: PartitionNo(0) };
+        self.abandon(&home, first).await?;
+        self.remove_retired(&home, index).await?;
+        let epoch = Epoch(view.epoch.0 + 1);
+        let settings = batch.settings.clone().unwrap_or_else(|| catalog.settings.clone());
+        let reader = self.reader(first, view.epoch)?;
+        let mut draft = Draft::new(self.runtime.clone(), reader.snapshot().clone(), &catalog, settings.clone());
+        if let Some(key) = &batch.primary_key {
+            if catalog.documents() > 0 && *key != catalog.primary_key {
+                return Err(UserError::new(
+                    "index_primary_key_already_exists",
+                    "The primary key of an index that holds documents cannot be changed.",
+                )
+                .into());
+            }
+            draft.primary_key.clone_from(key);
+        }
+        let mut outcomes = Vec::with_capacity(batch.ops.len());
+        for op in &batch.ops {
+            match self.apply_op(&mut draft, op, &view).await {
+                Ok(outcome) => outcomes.push(Ok(outcome)),
+                Err(OpError::User(error)) => outcomes.push(Err(error)),
+                Err(OpError::Partition(error)) => return Err(error.into()),
+            }
+        }
+        let mut next = Catalog { settings, updated_at: batch.now, ..(*catalog).clone() };
+        next.primary_key = draft.primary_key.clone();
+        let (cleared, documents) = (draft.cleared, draft.documents());
+        let plan = draft.finish(&catalog.fields);
+        next.fields = plan.fields.clone();
+        next.numbers = plan.numbers.clone();
+        let primary_key = next.primary_key.clone();
+        let pending = match self.partitions_wanted(&view, documents) {
+            Some(count) => self.build_anew(&view, &catalog, next, &plan, (epoch, count, cleared)).await?,
+            None => self.build(&view, &catalog, next, &plan, (epoch, cleared)).await?,
+        };
+        *home.pending.borrow_mut() = Some(pending);
+        Ok(Prepared { index, epoch, outcomes, primary_key })
+    }
+
+    /// Into how many partitions an index must be laid out anew, if so.
+    fn partitions_wanted(&self, view: &IndexView, documents: u64) -> Option<u16> {
+        let cores = self.runtime.core_count();
+        let grown = documents > u64::from(self.config.split_documents);
+        (self.config.forced_partitions.is_none() && view.partition_count() == 1 && cores > 1 && grown).then_some(cores)
+    }
+
+    async fn apply_op(&self, draft: &mut Draft, op: &BatchOp, view: &IndexView) -> Result<OpOutcome, OpError> {
+        match op {
+            BatchOp::Add { payload, format, method, primary_key, skip_creation } => {
+                let addition = Addition {
+                    payload,
+                    format: *format,
+                    method: *method,
+                    primary_key: primary_key.as_deref(),
+                    skip_creation: *skip_creation,
+                };
+                draft.add(addition).await
+            }
+            BatchOp::DeleteIds(ids) => draft.delete_ids(ids).await,
+            BatchOp::DeleteByFilter(filter) => {
+                let nothing = || UserError::new(FILTER_CODE, "The filter of a deletion must not be empty.");
+                let filter = parse_filter(filter, FILTER_CODE)?.ok_or_else(nothing)?;
+                filter.check_attributes(&draft.settings)?;
+                let Some(primary_key) = view.primary_key.clone() else { return Ok(OpOutcome::default()) };
+                let first = Place { index: view.id, layout: view.layout, partition: PartitionNo(0) };
+                let chosen = partitions(first, view.partition_count()).map(|place| {
+                    let (filter, primary_key) = (Box::new(filter.clone()), primary_key.clone());
+                    let question = ReadQuestion::Choose { filter, primary_key };
+                    async move {
+                        let answer = self.ask_partition(place, PartitionQuestion::Read(view.epoch, question)).await;
+                        answer_as!(answer, Answer::Chosen(chosen) => chosen)
+                    }
+                });
+                let mut chosen: Vec<(DocId, String)> = match try_join_all(chosen).await {
+                    Ok(chosen) => chosen.into_iter().flatten().collect(),
+                    Err(EngineError::User(error)) => return Err(OpError::User(error)),
+                    Err(error) => return Err(OpError::Partition(PartitionError::Elsewhere(error.to_string()))),
+                };
+                chosen.sort_unstable();
+                draft.delete_chosen(chosen)
+            }
+            BatchOp::Clear => Ok(draft.clear()),
+            BatchOp::Edit { replaced, deleted } => draft.edit(replaced, deleted).await,
+        }
+    }
+
+    /// Builds the next state of every partition that a batch touches.
+    async fn build(
+        &self,
+        view: &IndexView,
+        catalog: &Catalog,
+        mut next: Catalog,
+        plan: &Plan,
+        (epoch, cleared): (Epoch, bool),
+    ) -> Result<Pending, EngineError> {
+        let first = Place { index: view.id, layout: view.layout, partition: PartitionNo(0) };
+        let count = view.partition_count();
+        let redo = cleared || reindex::is_needed(&plan.fields, &catalog.settings, &next.settings);
+        let touched: Vec<PartitionNo> = (0..count)
+            .map(PartitionNo)
+            .filter(|number| number.0 == 0 || redo || plan.touches(*number, count))
+            .collect();
+        let share = share_of(&next, epoch);
+        let built = touched.iter().map(|number| {
+            let place = Place { partition: *number, ..first };
+            let begin =
+                PartitionQuestion::Begin { share: share.clone(), before: catalog.settings.clone(), clear: cleared };
+            async move {
+                answer_as!(self.ask_partition(place, begin).await, Answer::Done => ())?;
+                for chunk in plan.chunks(*number, count) {
+                    answer_as!(self.ask_partition(place, PartitionQuestion::Apply(chunk)).await, Answer::Done => ())?;
+                }
+                let answer = self.ask_partition(place, PartitionQuestion::Finish).await;
+                answer_as!(answer, Answer::Finished(delta) => delta)
+            }
+        });
+        for (number, delta) in touched.iter().zip(try_join_all(built).await?) {
+            next.add_delta(usize::from(number.0), &delta);
+        }
+        self.write_catalog(first, Some(catalog), &next, plan, cleared).await?;
+        Ok(Pending { epoch, layout: view.layout, catalog: next, touched })
+    }
+
+    /// Puts the catalog and the ids into the state that partition 0 builds.
+    pub(super) async fn write_catalog(
+        &self,
+        first: Place,
+        before: Option<&Catalog>,
+        next: &Catalog,
+        plan: &Plan,
+        cleared: bool,
+    ) -> Result<(), EngineError> {
+        let home = self.partition(first)?;
+        let mut writer = home.take_writer()?;
+        let mut checkpoint = Checkpoint::default();
+        if cleared && writer.txn().entry_count(EXTERNAL_IDS) > 0 {
+            writer.txn().clear(EXTERNAL_IDS).map_err(PartitionError::from)?;
+        }
+        for (id, number) in &plan.ids {
+            let written = match number {
+                Some(number) => writer.txn().put(EXTERNAL_IDS, id.as_bytes(), &number.to_be_bytes()),
+                None => writer.txn().delete(EXTERNAL_IDS, id.as_bytes()).map(drop),
+            };
+            written.map_err(PartitionError::from)?;
+            checkpoint.tick(&*self.runtime).await;
+        }
+        next.store(before, writer.txn())?;
+        home.put_writer(writer);
+        Ok(())
+    }
+
+    pub(super) async fn commit_here(&self, index: Uuid, epoch: Epoch, record: &[u8]) -> Result<Answer, EngineError> {
+        let home = self.catalog(index)?;
+        let Some(pending) = home.pending.borrow_mut().take().filter(|pending| pending.epoch == epoch) else {
+            return Err(EngineError::Gone);
+        };
+        let first = Place { index, layout: pending.layout, partition: PartitionNo(0) };
+        if let Err(error) = self.make_durable(first, &pending, record).await {
+            let before = home.view();
+            if pending.layout == before.layout {
+                self.roll_back(first, before.partition_count(), before.epoch).await?;
+            } else {
+                self.discard_layout(first, pending.catalog.partition_count()).await?;
+            }
+            return Err(error);
+        }
+        let share = share_of(&pending.catalog, epoch);
+        let published = partitions(first, share.partition_count).map(|place| {
+            let share = share.clone();
+            async move {
+                let answer = self.ask_partition(place, PartitionQuestion::Publish(share)).await;
+                answer_as!(answer, Answer::Published(bytes) => bytes)
+            }
+        });
+        // The commit stands. A core that does not answer is ending; its partition is published when it is opened again.
+        let store_bytes = join_all(published).await.into_iter().map(Result::unwrap_or_default).sum();
+        let view = self.view_of(index, pending.layout, epoch, &pending.catalog, store_bytes);
+        let before = home.view();
+        if before.layout != pending.layout {
+            home.retired.borrow_mut().push((before.layout, before.partition_count()));
+        }
+        *home.committed.borrow_mut() = Committed { catalog: Rc::new(pending.catalog), view: view.clone() };
+        Ok(Answer::View(Box::new(view)))
+    }
+
+    /// Makes the states that were built durable, that of partition 0 last.
+    async fn make_durable(&self, first: Place, pending: &Pending, record: &[u8]) -> Result<(), EngineError> {
+        let others = pending.touched.iter().filter(|number| number.0 != 0).map(|number| {
+            let place = Place { partition: *number, ..first };
+            async move {
+                let answer = self.ask_partition(place, PartitionQuestion::Commit(pending.epoch)).await;
+                answer_as!(answer, Answer::Done => ())
+            }
+        });
+        try_join_all(others).await?;
+        let home = self.partition(first)?;
+        let mut writer = home.take_writer()?;
+        store_record(writer.txn(), record)?;
+        home.put_writer(writer);
+        Ok(home.commit(pending.epoch).await?)
+    }
+
+    pub(super) async fn abort_here(&self, index: Uuid, epoch: Epoch) -> Result<Answer, EngineError> {
+        let home = self.catalog(index)?;
+        let view = home.view();
+        if view.epoch < epoch {
+            let first = Place { index, layout: view.layout, partition: PartitionNo(0) };
+            self.abandon(&home, first).await?;
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Forgets whatever an earlier batch began and did not commit.
+    async fn abandon(&self, home: &CatalogHome, first: Place) -> Result<(), EngineError> {
+        let pending = home.pending.borrow_mut().take();
+        let view = home.view();
+        match pending {
+            Some(pending) if pending.layout != view.layout => {
+                let place = Place { layout: pending.layout, ..first };
+                self.discard_layout(place, pending.catalog.partition_count()).await
+            }
+            Some(_) => self.roll_back(first, view.partition_count(), view.epoch).await,
+            // A batch whose future was dropped half way leaves writers behind; beginning anew replaces them.
+            None => Ok(()),
+        }
+    }
+
+    async fn roll_back(&self, first: Place, count: u16, epoch: Epoch) -> Result<(), EngineError> {
+        let asked = partitions(first, count).map(|place| async move {
+            answer_as!(self.ask_partition(place, PartitionQuestion::Abort(epoch)).await, Answer::Done => ())
+        });
+        try_join_all(asked).await.map(drop)
+    }
+
+    /// Removes a layout that is of no use (any more).
+    pub(super) async fn discard_layout(&self, first: Place, count: u16) -> Result<(), EngineError> {
+        self.forget_layout(first, count).await;
+        Ok(self.runtime.disk().remove_dir_all(&first.folder(&self.config.root)).await?)
+    }
+
+    async fn remove_retired(&self, home: &CatalogHome, index: Uuid) -> Result<(), EngineError> {
+        let retired = std::mem::take(&mut *home.retired.borrow_mut());
+        for (layout, count) in retired {
+            self.discard_layout(Place { index, layout, partition: PartitionNo(0) }, count).await?;
+        }
+        Ok(())
+    }
+}
+
+/// All partitions of a layout.
+pub(super) fn partitions(place: Place, count: u16) -> impl Iterator<Item = Place> {
+    (0..count).map(move |number| Place { partition: PartitionNo(number), ..place })
+}
+
+/// What partitions need to know of a catalog.
+pub(super) fn share_of(catalog: &Catalog, epoch: Epoch) -> EpochShare {
+    EpochShare {
+        epoch,
+        fields: catalog.fields.clone(),
+        settings: catalog.settings.clone(),
+        partition_count: catalog.partition_count(),
+    }
+}

@@ -1,0 +1,152 @@
+//! Reading stored documents, from any core.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::try_join_all;
+use serde_json::Value;
+
+use super::catalog_side::partitions;
+use super::messages::{Answer, Listing, PartitionQuestion, Place, ReadQuestion};
+use super::types::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
+use super::{Engine, answer_as};
+use crate::document::RawDocument;
+use crate::facets::sort::{SortKeys, check_sort, check_sort_points};
+use crate::facets::{Filter, SortCriterion, parse_filter, parse_sort};
+use crate::ids::{DocId, LocalDocId, PartitionNo};
+
+/// How often a read begins anew because the index has moved on too far in the meantime.
+const ATTEMPTS_MAX: u32 = 3;
+const FILTER_CODE: &str = "invalid_document_filter";
+const SORT_CODE: &str = "invalid_document_sort";
+
+/// A query that was checked against an index.
+struct CheckedQuery {
+    filter: Option<Filter>,
+    sort: Vec<SortCriterion>,
+}
+
+impl Engine {
+    /// The document of an external id; `None` when the index has none.
+    pub async fn document(&self, index: &IndexView, id: &str) -> Result<Option<RawDocument>, EngineError> {
+        let query = DocumentsQuery { ids: Some(vec![id.to_owned()]), limit: 1, ..DocumentsQuery::default() };
+        let page = self.documents(index, query).await?;
+        let known = index.fields.len();
+        let document = page.documents.into_iter().next();
+        // Names that the caller's view lacks came with a change after it; the caller must look again.
+        match document {
+            Some(document) if document.fields.iter().any(|(field, _)| usize::from(field.0) >= known) => {
+                Err(EngineError::Gone)
+            }
+            document => Ok(document),
+        }
+    }
+
+    /// A page of documents.
+    pub async fn documents(&self, index: &IndexView, query: DocumentsQuery) -> Result<DocumentsPage, EngineError> {
+        let mut found = self.documents_at(index, &query).await;
+        for _ in 1..ATTEMPTS_MAX {
+            if !matches!(found, Err(EngineError::Gone)) {
+                break;
+            }
+            let latest = self.latest(index.id).await?;
+            found = self.documents_at(&latest, &query).await;
+        }
+        found
+    }
+
+    async fn documents_at(&self, view: &IndexView, query: &DocumentsQuery) -> Result<DocumentsPage, EngineError> {
+        let checked = check(view, query)?;
+        let among = match &query.ids {
+            Some(ids) => Some(self.look_up(view, ids).await?),
+            None => None,
+        };
+        let (total, page) = self.list(view, query, checked, among).await?;
+        let documents = self.fetch(view, &page).await?;
+        Ok(DocumentsPage { documents, total, fields: view.fields.clone() })
+    }
+
+    /// The documents of external ids, by partition.
+    async fn look_up(&self, view: &IndexView, ids: &[String]) -> Result<Vec<Vec<LocalDocId>>, EngineError> {
+        let count = view.partition_count();
+        let mut by_partition = vec![Vec::new(); usize::from(count)];
+        let question = PartitionQuestion::Read(view.epoch, ReadQuestion::LookUp(ids.to_vec()));
+        let answer = self.ask_partition(first(view), question).await;
+        for doc in answer_as!(answer, Answer::Numbers(numbers) => numbers)?.into_iter().flatten() {
+            by_partition[usize::from(doc.partition(count).0)].push(doc.local(count));
+        }
+        Ok(by_partition)
+    }
+
+    /// The total and the documents of the page, in order.
+    async fn list(
+        &self,
+        view: &IndexView,
+        query: &DocumentsQuery,
+        checked: CheckedQuery,
+        mut among: Option<Vec<Vec<LocalDocId>>>,
+    ) -> Result<(u64, Vec<DocId>), EngineError> {
+        let count = view.partition_count();
+        let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let (offset, limit) = (size(query.offset), size(query.limit));
+        // One partition alone knows what to pass over; of several each must name all that may come first.
+        let (skip, wanted) = if count == 1 { (offset, limit) } else { (0, offset.saturating_add(limit)) };
+        let asked =
+            partitions(first(view), count).map(|place| {
+                let listing = Listing {
+                    among: among.as_mut().map(|among| std::mem::take(&mut among[usize::from(place.partition.0)])),
+                    filter: checked.filter.clone(),
+                    sort: checked.sort.clone(),
+                    skip,
+                    limit: wanted,
+                };
+                let question = PartitionQuestion::Read(view.epoch, ReadQuestion::List(Box::new(listing)));
+                async move {
+                    answer_as!(self.ask_partition(place, question).await, Answer::Listed(total, docs) => (total, docs))
+                }
+            });
+        let asked: Vec<_> = asked.collect();
+        let (mut total, mut merged): (u64, Vec<(SortKeys, DocId)>) = (0, Vec::new());
+        for (part, docs) in try_join_all(asked).await? {
+            total += part;
+            merged.extend(docs);
+        }
+        merged.sort();
+        Ok((total, merged.into_iter().skip(offset - skip).take(limit).map(|(_, doc)| doc).collect()))
+    }
+
+    /// Stored documents, in the order given.
+    async fn fetch(&self, view: &IndexView, docs: &[DocId]) -> Result<Vec<RawDocument>, EngineError> {
+        let count = view.partition_count();
+        let mut by_partition: BTreeMap<PartitionNo, Vec<LocalDocId>> = BTreeMap::new();
+        for doc in docs {
+            by_partition.entry(doc.partition(count)).or_default().push(doc.local(count));
+        }
+        let asked = by_partition.into_iter().map(|(partition, docs)| async move {
+            let place = Place { partition, ..first(view) };
+            let question = PartitionQuestion::Read(view.epoch, ReadQuestion::Documents(docs));
+            let answer = self.ask_partition(place, question).await;
+            answer_as!(answer, Answer::Documents(documents) => (partition, documents.into_iter()))
+        });
+        let mut found: BTreeMap<_, _> = try_join_all(asked).await?.into_iter().collect();
+        Ok(docs.iter().filter_map(|doc| found.get_mut(&doc.partition(count))?.next()).collect())
+    }
+}
+
+fn first(view: &IndexView) -> Place {
+    Place { index: view.id, layout: view.layout, partition: PartitionNo(0) }
+}
+
+fn check(view: &IndexView, query: &DocumentsQuery) -> Result<CheckedQuery, EngineError> {
+    let filter = query.filter.as_ref().map(|filter| parse_filter(filter, FILTER_CODE)).transpose()?.flatten();
+    if let Some(filter) = &filter {
+        filter.check_attributes(&view.settings)?;
+    }
+    let sort = if query.sort.is_empty() {
+        Vec::new()
+    } else {
+        parse_sort(&query.sort.iter().cloned().map(Value::from).collect(), SORT_CODE)?
+    };
+    check_sort(&sort, &view.settings, SORT_CODE)?;
+    check_sort_points(&sort, &view.fields, SORT_CODE)?;
+    Ok(CheckedQuery { filter, sort })
+}

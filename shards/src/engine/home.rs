@@ -1,0 +1,231 @@
+//! A partition at home on its core: its file, its published states, and the state being built.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use storage_engine::{PageStore, StoreOptions};
+
+use super::messages::EpochShare;
+use crate::ids::{Epoch, PartitionNo};
+use crate::partition::memory::{MemoryLoader, PartitionMemory};
+use crate::partition::reader::{EpochFacts, PartitionReader};
+use crate::partition::writer::{PartitionDelta, PartitionWriter, RecordChunk, WriterFacts};
+use crate::partition::{PartitionError, reindex};
+use crate::runtime::{Nanos, Runtime};
+use crate::settings::Settings;
+use crate::text::TextTokenizer;
+
+/// Epochs younger than this are kept for requests that began with them.
+const EPOCH_KEPT: Duration = Duration::from_secs(2);
+/// At least so many epochs are kept, whatever their age.
+const EPOCHS_MIN: usize = 2;
+/// At most so many: each holds back pages that the next commits cannot use again.
+const EPOCHS_MAX: usize = 64;
+/// Terms loaded between two looks at the clock.
+const LOAD_STEP: usize = 256;
+
+/// A partition on the core that owns it.
+pub struct PartitionHome {
+    runtime: Rc<dyn Runtime>,
+    number: PartitionNo,
+    path: PathBuf,
+    store: RefCell<PageStore>,
+    /// Of the newest durable state.
+    memory: RefCell<PartitionMemory>,
+    readers: RefCell<BTreeMap<Epoch, (Rc<PartitionReader>, Nanos)>>,
+    writer: RefCell<Option<PartitionWriter>>,
+    /// Of the state in `writer`, once it is finished.
+    built: RefCell<Option<PartitionMemory>>,
+    tokenizer: RefCell<Option<(Arc<Settings>, Rc<TextTokenizer>)>>,
+}
+
+impl PartitionHome {
+    /// Opens a partition's file at its newest state up to `epoch`, making it when it is not there.
+    pub async fn open(
+        runtime: Rc<dyn Runtime>,
+        number: PartitionNo,
+        path: PathBuf,
+        epoch: Epoch,
+    ) -> Result<Self, PartitionError> {
+        let options = StoreOptions { create: true, at_most_epoch: Some(epoch.0) };
+        let store = PageStore::open(runtime.disk(), &path, options).await?;
+        Self::with_store(runtime, number, path, store).await
+    }
+
+    /// The home of an open file.
+    pub async fn with_store(
+        runtime: Rc<dyn Runtime>,
+        number: PartitionNo,
+        path: PathBuf,
+        store: PageStore,
+    ) -> Result<Self, PartitionError> {
+        let memory = load(&*runtime, &store).await?;
+        Ok(Self {
+            runtime,
+            number,
+            path,
+            store: RefCell::new(store),
+            memory: RefCell::new(memory),
+            readers: RefCell::default(),
+            writer: RefCell::default(),
+            built: RefCell::default(),
+            tokenizer: RefCell::default(),
+        })
+    }
+
+    /// The file.
+    pub fn store(&self) -> PageStore {
+        self.store.borrow().clone()
+    }
+
+    /// Documents of the newest durable state.
+    pub fn documents(&self) -> u64 {
+        self.memory.borrow().documents.len()
+    }
+
+    /// The state of an epoch, if it is still kept.
+    pub fn reader(&self, epoch: Epoch) -> Option<Rc<PartitionReader>> {
+        self.readers.borrow().get(&epoch).map(|(reader, _)| reader.clone())
+    }
+
+    /// The tokenizer of these settings; the same one as long as they do not change.
+    fn tokenizer(&self, settings: &Arc<Settings>) -> Rc<TextTokenizer> {
+        let mut kept = self.tokenizer.borrow_mut();
+        match &*kept {
+            Some((of, tokenizer)) if Arc::ptr_eq(of, settings) => tokenizer.clone(),
+            _ => {
+                let tokenizer = Rc::new(TextTokenizer::new(settings));
+                *kept = Some((settings.clone(), tokenizer.clone()));
+                tokenizer
+            }
+        }
+    }
+
+    /// Publishes the newest durable state; older ones go when they are too many or too old.
+    pub fn publish(&self, share: &EpochShare) {
+        let facts = EpochFacts {
+            epoch: share.epoch,
+            fields: share.fields.clone(),
+            settings: share.settings.clone(),
+            tokenizer: self.tokenizer(&share.settings),
+            partition_count: share.partition_count,
+        };
+        let (snapshot, memory) = (self.store.borrow().snapshot(), self.memory.borrow().clone());
+        let reader = Rc::new(PartitionReader::new(snapshot, self.number, facts, memory));
+        let now = self.runtime.now();
+        let mut readers = self.readers.borrow_mut();
+        readers.insert(share.epoch, (reader, now));
+        while readers.len() > EPOCHS_MIN {
+            // An epoch's age counts from when the next one took its place.
+            let replaced = readers.values().nth(1).map_or(now, |(_, since)| *since);
+            if readers.len() <= EPOCHS_MAX && now.since(replaced) < EPOCH_KEPT {
+                break;
+            }
+            readers.pop_first();
+        }
+    }
+
+    /// Begins the next state, forgetting one that was left half built.
+    pub async fn begin(&self, share: &EpochShare, before: &Settings, clear: bool) -> Result<(), PartitionError> {
+        self.writer.borrow_mut().take();
+        self.built.borrow_mut().take();
+        let facts = WriterFacts {
+            fields: share.fields.clone(),
+            settings: share.settings.clone(),
+            tokenizer: self.tokenizer(&share.settings),
+        };
+        let txn = self.store.borrow().begin_write()?;
+        let memory = self.memory.borrow().clone();
+        let mut writer = PartitionWriter::new(self.runtime.clone(), txn, &memory, facts);
+        if clear {
+            writer.clear().await?;
+        } else if reindex::is_needed(&share.fields, before, &share.settings) {
+            writer.reindex(before).await?;
+        }
+        *self.writer.borrow_mut() = Some(writer);
+        Ok(())
+    }
+
+    /// Takes the state being built; whoever does so puts it back, unless building failed.
+    pub fn take_writer(&self) -> Result<PartitionWriter, PartitionError> {
+        self.writer.borrow_mut().take().ok_or(PartitionError::NotBegun)
+    }
+
+    /// Puts the state being built back.
+    pub fn put_writer(&self, writer: PartitionWriter) {
+        *self.writer.borrow_mut() = Some(writer);
+    }
+
+    /// Changes documents in the state being built.
+    pub async fn apply(&self, chunk: &RecordChunk) -> Result<(), PartitionError> {
+        let mut writer = self.take_writer()?;
+        writer.apply(chunk).await?;
+        self.put_writer(writer);
+        Ok(())
+    }
+
+    /// Ends building.
+    pub async fn finish(&self) -> Result<PartitionDelta, PartitionError> {
+        let mut writer = self.take_writer()?;
+        let (memory, delta) = writer.finish().await?;
+        self.put_writer(writer);
+        *self.built.borrow_mut() = Some(memory);
+        Ok(delta)
+    }
+
+    /// Makes what was built durable.
+    pub async fn commit(&self, epoch: Epoch) -> Result<(), PartitionError> {
+        let writer = self.take_writer()?;
+        let memory = self.built.borrow_mut().take().ok_or(PartitionError::NotBegun)?;
+        writer.into_txn().commit(epoch.0).await?;
+        *self.memory.borrow_mut() = memory;
+        Ok(())
+    }
+
+    /// Goes back to the state of `epoch`.
+    pub async fn abort(&self, epoch: Epoch) -> Result<(), PartitionError> {
+        self.writer.borrow_mut().take();
+        self.built.borrow_mut().take();
+        let store = self.store();
+        if store.epoch() <= epoch.0 && !store.is_poisoned() {
+            return Ok(());
+        }
+        // What was made durable must not be built upon, and a store that failed must be opened anew. Readers of the old
+        // opening must go first: the new one does not know of them and would use their pages again.
+        let facts: Vec<EpochFacts> = self.readers.borrow().values().map(|(reader, _)| reader.facts().clone()).collect();
+        self.readers.borrow_mut().clear();
+        drop(store);
+        let options = StoreOptions { create: false, at_most_epoch: Some(epoch.0) };
+        let store = PageStore::open(self.runtime.disk(), &self.path, options).await?;
+        let memory = load(&*self.runtime, &store).await?;
+        *self.store.borrow_mut() = store;
+        *self.memory.borrow_mut() = memory;
+        if let Some(facts) = facts.into_iter().rfind(|facts| facts.epoch <= epoch) {
+            let EpochFacts { epoch, fields, settings, partition_count, .. } = facts;
+            self.publish(&EpochShare { epoch, fields, settings, partition_count });
+        }
+        Ok(())
+    }
+
+    /// Rewrites the file without its free pages; bytes before and after.
+    pub async fn compact(&self) -> Result<(u64, u64), PartitionError> {
+        let store = self.store();
+        let before = store.file_bytes();
+        store.compact().await.map_err(|error| PartitionError::Compact(error.to_string()))?;
+        Ok((before, store.file_bytes()))
+    }
+}
+
+async fn load(runtime: &dyn Runtime, store: &PageStore) -> Result<PartitionMemory, PartitionError> {
+    let (snapshot, mut loader) = (store.snapshot(), MemoryLoader::default());
+    while !loader.advance(&snapshot, LOAD_STEP)? {
+        if runtime.should_yield() {
+            runtime.yield_now().await;
+        }
+    }
+    loader.finish(&snapshot)
+}

@@ -1,0 +1,147 @@
+//! What the owner of a partition does when asked.
+
+use std::rc::Rc;
+
+use roaring::RoaringBitmap;
+
+use super::home::PartitionHome;
+use super::messages::{Answer, EpochShare, Listing, PartitionQuestion, Place, ReadQuestion};
+use super::{Engine, EngineError};
+use crate::document::primary_key::{KeyFinder, is_valid};
+use crate::facets::sort::{SortKeys, SortMode, sorted_page};
+use crate::facets::{FacetSource, Filter};
+use crate::ids::{DocId, LocalDocId};
+use crate::index::draft::stored_number;
+use crate::partition::PartitionError;
+use crate::partition::reader::PartitionReader;
+use crate::runtime::Checkpoint;
+
+impl Engine {
+    pub(super) async fn handle_partition(
+        &self,
+        place: Place,
+        question: PartitionQuestion,
+    ) -> Result<Answer, EngineError> {
+        if let PartitionQuestion::Open(share) = question {
+            return self.open_partition(place, &share).await;
+        }
+        if let PartitionQuestion::Forget = question {
+            self.partitions.borrow_mut().remove(&place);
+            return Ok(Answer::Done);
+        }
+        let home = self.partition(place)?;
+        Ok(match question {
+            PartitionQuestion::Begin { share, before, clear } => {
+                home.begin(&share, &before, clear).await?;
+                Answer::Done
+            }
+            PartitionQuestion::Apply(chunk) => {
+                home.apply(&chunk).await?;
+                Answer::Done
+            }
+            PartitionQuestion::Finish => Answer::Finished(home.finish().await?),
+            PartitionQuestion::Commit(epoch) => {
+                home.commit(epoch).await?;
+                Answer::Done
+            }
+            PartitionQuestion::Abort(epoch) => {
+                home.abort(epoch).await?;
+                Answer::Done
+            }
+            PartitionQuestion::Publish(share) => {
+                home.publish(&share);
+                Answer::Published(home.store().used_bytes())
+            }
+            PartitionQuestion::Compact => {
+                let (before, after) = home.compact().await?;
+                Answer::Compacted(before, after)
+            }
+            PartitionQuestion::Read(epoch, question) => {
+                let reader = home.reader(epoch).ok_or(EngineError::Gone)?;
+                self.read(reader, question).await?
+            }
+            PartitionQuestion::Open(_) | PartitionQuestion::Forget => Answer::Done,
+        })
+    }
+
+    async fn open_partition(&self, place: Place, share: &EpochShare) -> Result<Answer, EngineError> {
+        let path = place.file(&self.config.root);
+        let home = PartitionHome::open(self.runtime.clone(), place.partition, path, share.epoch).await?;
+        home.publish(share);
+        let answer = Answer::PartitionOpened(home.documents(), home.store().used_bytes());
+        self.partitions.borrow_mut().insert(place, Rc::new(home));
+        Ok(answer)
+    }
+
+    async fn read(&self, reader: Rc<PartitionReader>, question: ReadQuestion) -> Result<Answer, EngineError> {
+        Ok(match question {
+            ReadQuestion::LookUp(ids) => {
+                let mut numbers = Vec::with_capacity(ids.len());
+                let mut checkpoint = Checkpoint::default();
+                for id in &ids {
+                    let number = if is_valid(id) { stored_number(reader.snapshot(), id)? } else { None };
+                    numbers.push(number.map(DocId));
+                    checkpoint.tick(&*self.runtime).await;
+                }
+                Answer::Numbers(numbers)
+            }
+            ReadQuestion::Choose { filter, primary_key } => {
+                Answer::Chosen(self.choose(&reader, &filter, &primary_key).await?)
+            }
+            ReadQuestion::List(listing) => {
+                let (total, first) = list(&reader, &listing)?;
+                Answer::Listed(total, first)
+            }
+            ReadQuestion::Documents(docs) => {
+                let mut found = Vec::with_capacity(docs.len());
+                let mut checkpoint = Checkpoint::default();
+                for doc in docs {
+                    let document = reader.raw_document(doc)?;
+                    found.push(document.ok_or(PartitionError::Damaged("set of documents"))?);
+                    checkpoint.tick(&*self.runtime).await;
+                }
+                Answer::Documents(found)
+            }
+            ReadQuestion::Search(question) => self.search_part(reader, *question).await?,
+        })
+    }
+
+    /// The documents that a filter admits, with their ids.
+    async fn choose(
+        &self,
+        reader: &PartitionReader,
+        filter: &Filter,
+        primary_key: &str,
+    ) -> Result<Vec<(DocId, String)>, EngineError> {
+        let chosen = filter.evaluate(reader).map_err(PartitionError::from)?;
+        let mut finder = KeyFinder::new(primary_key);
+        let mut found = Vec::with_capacity(chosen.len() as usize);
+        let mut checkpoint = Checkpoint::default();
+        for doc in chosen.iter().map(LocalDocId) {
+            let record = reader.record(doc)?.ok_or(PartitionError::Damaged("set of documents"))?;
+            found.push((reader.global(doc), finder.id(record.fields(), reader.fields())?));
+            checkpoint.tick(&*self.runtime).await;
+        }
+        Ok(found)
+    }
+}
+
+/// How many documents a listing has in a partition, and the first of them in order.
+fn list(reader: &PartitionReader, listing: &Listing) -> Result<(u64, Vec<(SortKeys, DocId)>), PartitionError> {
+    let mut among: RoaringBitmap = match &listing.among {
+        Some(docs) => docs.iter().map(|doc| doc.0).filter(|doc| reader.documents().contains(*doc)).collect(),
+        None => reader.documents().clone(),
+    };
+    if let Some(filter) = &listing.filter {
+        among &= filter.evaluate(reader)?;
+    }
+    let first = if listing.sort.is_empty() {
+        let page = among.iter().skip(listing.skip).take(listing.limit);
+        page.map(|doc| (SortKeys::new(), reader.global(LocalDocId(doc)))).collect()
+    } else {
+        let count = listing.skip.saturating_add(listing.limit);
+        let page = sorted_page(reader, &listing.sort, &among, count, SortMode::Documents)?;
+        page.into_iter().skip(listing.skip).map(|(keys, doc)| (keys, FacetSource::global(reader, doc))).collect()
+    };
+    Ok((among.len(), first))
+}

@@ -1,0 +1,143 @@
+//! Spreads an index that has grown over the cores: its documents go into new files, one for each core, which take the place of
+//! the old one with the commit of the batch that made the index grow.
+
+use futures_util::future::try_join_all;
+use storage_engine::ReadTree;
+
+use super::catalog_side::{Pending, partitions, share_of};
+use super::messages::{Answer, PartitionQuestion, Place};
+use super::types::{EngineError, IndexView};
+use super::{Engine, answer_as};
+use crate::document::record::{Record, put_merged};
+use crate::ids::{DocId, Epoch, PartitionNo};
+use crate::index::Catalog;
+use crate::index::catalog::PartitionSums;
+use crate::index::draft::Plan;
+use crate::partition::PartitionError;
+use crate::partition::reader::PartitionReader;
+use crate::partition::trees::EXTERNAL_IDS;
+use crate::partition::writer::{ChangeKind, RecordChunk};
+use crate::runtime::Checkpoint;
+
+/// Bytes of records gathered for one partition before all are sent.
+const CHUNK_BYTES: usize = 256 << 10;
+
+impl Engine {
+    /// Builds all of an index of one partition, with the changes of a batch, as `count` partitions in a new layout.
+    pub(super) async fn build_anew(
+        &self,
+        view: &IndexView,
+        catalog: &Catalog,
+        mut next: Catalog,
+        plan: &Plan,
+        (epoch, count, cleared): (Epoch, u16, bool),
+    ) -> Result<Pending, EngineError> {
+        let old = Place { index: view.id, layout: view.layout, partition: PartitionNo(0) };
+        let first = Place { layout: view.layout + 1, ..old };
+        next.sums = vec![PartitionSums::default(); usize::from(count)];
+        next.raw_bytes = 0;
+        next.distribution.clear();
+        // Left over from a batch that was not committed.
+        self.discard_layout(first, count).await?;
+        let folder = first.folder(&self.config.root);
+        self.runtime.disk().create_dir_all(&folder).await?;
+        self.runtime.disk().sync_dir(&Place::index_folder(&self.config.root, view.id)).await?;
+        let (empty, share) = (share_of(&next, Epoch(0)), share_of(&next, epoch));
+        for place in partitions(first, count) {
+            let opened = self.ask_partition(place, PartitionQuestion::Open(empty.clone())).await;
+            answer_as!(opened, Answer::PartitionOpened(..) => ())?;
+            let begin = PartitionQuestion::Begin { share: share.clone(), before: share.settings.clone(), clear: false };
+            answer_as!(self.ask_partition(place, begin).await, Answer::Done => ())?;
+        }
+        let reader = self.reader(old, view.epoch)?;
+        self.send_documents(first, count, if cleared { None } else { Some(&reader) }, plan).await?;
+        let finished = partitions(first, count).map(|place| async move {
+            let answer = self.ask_partition(place, PartitionQuestion::Finish).await;
+            answer_as!(answer, Answer::Finished(delta) => delta)
+        });
+        for (number, delta) in try_join_all(finished).await?.iter().enumerate() {
+            next.add_delta(number, delta);
+        }
+        if !cleared {
+            self.copy_ids(first, &reader).await?;
+        }
+        debug_assert_eq!(catalog.partition_count(), 1, "only an index of one partition is laid out anew");
+        self.write_catalog(first, None, &next, plan, false).await?;
+        let touched = (0..count).map(PartitionNo).collect();
+        Ok(Pending { epoch, layout: first.layout, catalog: next, touched })
+    }
+
+    /// Sends the documents of `old` with the changes of `plan`, by rising number.
+    async fn send_documents(
+        &self,
+        first: Place,
+        count: u16,
+        old: Option<&PartitionReader>,
+        plan: &Plan,
+    ) -> Result<(), EngineError> {
+        let mut chunks: Vec<RecordChunk> = vec![RecordChunk::default(); usize::from(count)];
+        let mut changes = plan.changes().peekable();
+        let mut stored = old.into_iter().flat_map(|old| old.documents().iter()).peekable();
+        let (mut merged, mut checkpoint) = (Vec::new(), Checkpoint::default());
+        loop {
+            let number = match (changes.peek(), stored.peek()) {
+                (None, None) => break,
+                (Some((change, ..)), Some(stored)) => change.0.min(*stored),
+                (Some((change, ..)), None) => change.0,
+                (None, Some(stored)) => *stored,
+            };
+            let before = match (stored.next_if_eq(&number), old) {
+                (Some(_), Some(old)) => old
+                    .snapshot()
+                    .get(crate::partition::trees::DOCUMENTS, &number.to_be_bytes())
+                    .map_err(PartitionError::from)?,
+                _ => None,
+            };
+            let record = match (changes.next_if(|(doc, ..)| doc.0 == number), before) {
+                (None, before) => before,
+                (Some((_, ChangeKind::Delete, _)), _) => None,
+                (Some((_, ChangeKind::Merge, record)), Some(before)) => {
+                    merged.clear();
+                    let before = Record::parse(before).map_err(PartitionError::from)?;
+                    put_merged(&mut merged, before, Record::parse(record).map_err(PartitionError::from)?);
+                    Some(merged.as_slice())
+                }
+                (Some((_, _, record)), _) => Some(record),
+            };
+            if let Some(record) = record {
+                let doc = DocId(number);
+                let chunk = &mut chunks[usize::from(doc.partition(count).0)];
+                chunk.push(doc.local(count), ChangeKind::Replace, record);
+                if chunk.len() >= CHUNK_BYTES {
+                    self.send_chunks(first, &mut chunks).await?;
+                }
+            }
+            checkpoint.tick(&*self.runtime).await;
+        }
+        self.send_chunks(first, &mut chunks).await
+    }
+
+    /// Sends each partition its chunk and waits until all are done.
+    async fn send_chunks(&self, first: Place, chunks: &mut [RecordChunk]) -> Result<(), EngineError> {
+        let sent = chunks.iter_mut().enumerate().filter(|(_, chunk)| !chunk.is_empty()).map(|(number, chunk)| {
+            let place = Place { partition: PartitionNo(number as u16), ..first };
+            let question = PartitionQuestion::Apply(std::mem::take(chunk));
+            async move { answer_as!(self.ask_partition(place, question).await, Answer::Done => ()) }
+        });
+        try_join_all(sent).await.map(drop)
+    }
+
+    /// Copies the external ids of the old layout into the new partition 0.
+    async fn copy_ids(&self, first: Place, old: &PartitionReader) -> Result<(), EngineError> {
+        let home = self.partition(first)?;
+        let mut writer = home.take_writer()?;
+        let mut checkpoint = Checkpoint::default();
+        let mut cursor = old.snapshot().cursor(EXTERNAL_IDS);
+        while let Some((id, number)) = cursor.next().map_err(PartitionError::from)? {
+            writer.txn().put(EXTERNAL_IDS, id, number).map_err(PartitionError::from)?;
+            checkpoint.tick(&*self.runtime).await;
+        }
+        home.put_writer(writer);
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! Searches: the wiring between the engine's messages and the search proper.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::messages::{Answer, PartitionQuestion, Place, ReadQuestion};
+use super::types::{EngineError, IndexView};
+use super::{Engine, answer_as};
+use crate::ids::PartitionNo;
+use crate::partition::reader::PartitionReader;
+use crate::runtime::{Nanos, Runtime};
+use crate::search::{
+    Ask, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError, SearchRequest, SearchedIndex, answer_part,
+};
+use crate::settings::Settings;
+use crate::text::TextTokenizer;
+
+/// Planners kept on one core.
+const PLANNERS_MAX: usize = 64;
+/// How often a search begins anew because the index has moved on too far in the meantime.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// Planners by the settings that they were made of. Settings are immutable and shared, so the same place in memory means the
+/// same settings as long as the planner's own reference keeps them there.
+#[derive(Default)]
+pub(super) struct PlannerCache(RefCell<Vec<(Arc<Settings>, Rc<Planner>)>>);
+
+impl PlannerCache {
+    fn get(&self, settings: &Arc<Settings>) -> Rc<Planner> {
+        let mut kept = self.0.borrow_mut();
+        if let Some(at) = kept.iter().position(|(of, _)| Arc::ptr_eq(of, settings)) {
+            // The one used last stands last.
+            kept[at..].rotate_left(1);
+        } else {
+            if kept.len() >= PLANNERS_MAX {
+                kept.remove(0);
+            }
+            let planner = Planner::new(settings, Box::new(TextTokenizer::new(settings)));
+            kept.push((settings.clone(), Rc::new(planner)));
+        }
+        kept[kept.len() - 1].1.clone()
+    }
+}
+
+impl Engine {
+    /// Answers a search of one index at the epoch of a view; at a newer one when that epoch is no longer kept.
+    pub async fn search(&self, index: &IndexView, request: SearchRequest) -> Result<SearchAnswer, SearchError> {
+        let mut latest: Option<IndexView> = None;
+        for attempt in 1.. {
+            let view = latest.as_ref().unwrap_or(index);
+            let asker = Asker { engine: self, view, gone: Cell::new(false) };
+            let searched = SearchedIndex {
+                settings: &view.settings,
+                fields: &view.fields,
+                partitions: view.partition_count(),
+                planner: &*self.planners.get(&view.settings),
+            };
+            let answer = crate::search::search(&searched, &request, &asker, &RuntimePacer(self.runtime.clone())).await;
+            if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
+                return answer;
+            }
+            latest = Some(self.latest(index.id).await.map_err(|error| SearchError::Partition(error.to_string()))?);
+        }
+        Err(SearchError::Partition("the index moves on too fast".into()))
+    }
+
+    pub(super) async fn search_part(
+        &self,
+        reader: Rc<PartitionReader>,
+        question: PartQuestion,
+    ) -> Result<Answer, EngineError> {
+        match answer_part(reader, question, &RuntimePacer(self.runtime.clone())).await {
+            Ok(reply) => Ok(Answer::Search(Box::new(reply))),
+            Err(SearchError::User(error)) => Err(EngineError::User(error)),
+            Err(SearchError::Partition(error)) => Err(EngineError::Storage(error)),
+        }
+    }
+}
+
+/// Asks the partitions of an index at one epoch.
+struct Asker<'e> {
+    engine: &'e Engine,
+    view: &'e IndexView,
+    /// Whether some partition no longer has the epoch.
+    gone: Cell<bool>,
+}
+
+impl Ask for Asker<'_> {
+    fn ask<'a>(
+        &'a self,
+        partition: PartitionNo,
+        question: PartQuestion,
+    ) -> Pin<Box<dyn Future<Output = Result<PartReply, SearchError>> + 'a>> {
+        Box::pin(async move {
+            let place = Place { index: self.view.id, layout: self.view.layout, partition };
+            let question = PartitionQuestion::Read(self.view.epoch, ReadQuestion::Search(Box::new(question)));
+            let answer = self.engine.ask_partition(place, question).await;
+            answer_as!(answer, Answer::Search(reply) => *reply).map_err(|error| match error {
+                EngineError::User(error) => SearchError::User(error),
+                other => {
+                    self.gone.set(self.gone.get() || matches!(other, EngineError::Gone));
+                    SearchError::Partition(other.to_string())
+                }
+            })
+        })
+    }
+}
+
+/// A runtime as a search sees it.
+struct RuntimePacer(Rc<dyn Runtime>);
+
+impl Pacer for RuntimePacer {
+    fn now(&self) -> Duration {
+        self.0.now().since(Nanos(0))
+    }
+
+    fn should_yield(&self) -> bool {
+        self.0.should_yield()
+    }
+
+    fn yield_now(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        self.0.yield_now()
+    }
+}
