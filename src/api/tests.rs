@@ -41,7 +41,7 @@ impl Reader for OneDocument {
         query: DocumentsQuery,
     ) -> LocalBoxFuture<'static, Result<DocumentsPage, EngineError>> {
         let documents = if query.limit > 0 { vec![document()] } else { Vec::new() };
-        async move { Ok(DocumentsPage { documents, total: 1 }) }.boxed_local()
+        async move { Ok(DocumentsPage { documents, total: 1, ..DocumentsPage::default() }) }.boxed_local()
     }
 
     fn search(

@@ -90,20 +90,19 @@ impl Engine {
         let (offset, limit) = (size(query.offset), size(query.limit));
         // One partition alone knows what to pass over; of several each must name all that may come first.
         let (skip, wanted) = if count == 1 { (offset, limit) } else { (0, offset.saturating_add(limit)) };
-        let asked =
-            partitions(first(view), count).map(|place| {
-                let listing = Listing {
-                    among: among.as_mut().map(|among| std::mem::take(&mut among[usize::from(place.partition.0)])),
-                    filter: checked.filter.clone(),
-                    sort: checked.sort.clone(),
-                    skip,
-                    limit: wanted,
-                };
-                let question = PartitionQuestion::Read(view.epoch, ReadQuestion::List(Box::new(listing)));
-                async move {
-                    answer_as!(self.ask_partition(place, question).await, Answer::Listed(total, docs) => (total, docs))
-                }
-            });
+        let asked = partitions(first(view), count).map(|place| {
+            let listing = Listing {
+                among: among.as_mut().map(|among| std::mem::take(&mut among[usize::from(place.partition.0)])),
+                filter: checked.filter.clone(),
+                sort: checked.sort.clone(),
+                skip,
+                limit: wanted,
+            };
+            let question = PartitionQuestion::Read(view.epoch, ReadQuestion::List(Box::new(listing)));
+            async move {
+                answer_as!(self.ask_partition(place, question).await, Answer::Listed(total, docs) => (total, docs))
+            }
+        });
         let asked: Vec<_> = asked.collect();
         let (mut total, mut merged): (u64, Vec<(SortKeys, DocId)>) = (0, Vec::new());
         for (part, docs) in try_join_all(asked).await? {

@@ -1,0 +1,5 @@
+//! Whole engines on simulated cores.
+
+mod harness;
+mod model;
+mod recovery;

@@ -1,0 +1,132 @@
+//! Crashes between the steps of a commit, and states that are asked for too late.
+
+use std::rc::Rc;
+
+use serde_json::json;
+use storage_engine::Disk;
+use storage_engine::io::mem::MemDisk;
+
+use super::harness::*;
+use crate::engine::messages::{PartitionQuestion, Place};
+use crate::engine::*;
+use crate::ids::PartitionNo;
+use crate::timestamp::Timestamp;
+
+fn numbered(count: u32, word: &str) -> BatchOp {
+    let documents: Vec<_> = (0..count).map(|id| json!({"id": id, "text": format!("{word} {id}")})).collect();
+    add(Method::Replace, &json!(documents))
+}
+
+/// Partition 1 made its state durable, partition 0 did not: the commit never happened, and the epoch can be used again.
+#[test]
+fn a_crash_before_the_commit_of_partition_0_loses_the_whole_batch() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    run(&disk, 1, 2, config(Some(3), 0), |bench| async move {
+        let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        let (view, _) = bench.batch(&view, batch(vec![numbered(10, "old")])).await;
+        let prepared = bench.engine.prepare(&view, batch(vec![numbered(20, "new")])).await.unwrap();
+        let place = Place { index: INDEX, layout: view.layout, partition: PartitionNo(1) };
+        let answer = bench.engine.ask_partition(place, PartitionQuestion::Commit(prepared.epoch)).await;
+        assert!(matches!(answer, Ok(Answer::Done)));
+    });
+    run(&disk, 2, 2, config(Some(3), 0), |bench| async move {
+        let (view, record) = bench.engine.open_index(INDEX).await.unwrap();
+        assert_eq!(record, Some(Vec::new()));
+        assert_eq!(bench.documents(&view).await.len(), 10);
+        assert!(!bench.postings(&view).contains_key("new"));
+        let prepared = bench.engine.prepare(&view, batch(vec![numbered(30, "newer")])).await.unwrap();
+        let view = bench.engine.commit(prepared, b"record".to_vec()).await.unwrap();
+        assert_eq!(bench.documents(&view).await.len(), 30);
+    });
+    run(&disk, 3, 2, config(Some(3), 0), |bench| async move {
+        let (view, record) = bench.engine.open_index(INDEX).await.unwrap();
+        assert_eq!((view.documents, record), (30, Some(b"record".to_vec())));
+        assert_eq!(bench.postings(&view)["newer"].len(), 30);
+    });
+}
+
+/// The new files of an index that is being spread must not be taken for the index before they are complete.
+#[test]
+fn a_crash_while_an_index_is_spread_leaves_the_old_layout() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    run(&disk, 1, 2, config(None, 10), |bench| async move {
+        let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        let (view, _) = bench.batch(&view, batch(vec![numbered(10, "old")])).await;
+        let prepared = bench.engine.prepare(&view, batch(vec![numbered(20, "new")])).await.unwrap();
+        let place = Place { index: INDEX, layout: view.layout + 1, partition: PartitionNo(1) };
+        let answer = bench.engine.ask_partition(place, PartitionQuestion::Commit(prepared.epoch)).await;
+        assert!(matches!(answer, Ok(Answer::Done)));
+    });
+    run(&disk, 2, 2, config(None, 10), |bench| async move {
+        let (view, _) = bench.engine.open_index(INDEX).await.unwrap();
+        assert_eq!((view.documents, view.layout, view.partition_count()), (10, 0, 1));
+        let (view, _) = bench.batch(&view, batch(vec![numbered(20, "new")])).await;
+        assert_eq!((view.documents, view.layout, view.partition_count()), (20, 1, 2));
+        assert_eq!(bench.postings(&view)["new"].len(), 20);
+    });
+    run(&disk, 3, 1, config(None, 10), |bench| async move {
+        // Fewer cores than partitions: one core owns both.
+        let (view, _) = bench.engine.open_index(INDEX).await.unwrap();
+        assert_eq!((view.documents, view.partition_count()), (20, 2));
+        assert_eq!(bench.documents(&view).await.len(), 20);
+    });
+}
+
+/// A request that began with an older state is answered from it, whatever has been committed in the meantime.
+#[test]
+fn readers_keep_their_epoch_while_batches_are_committed() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    run(&disk, 1, 2, config(Some(2), 0), |bench| async move {
+        let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        let (old, _) = bench.batch(&view, batch(vec![numbered(4, "old")])).await;
+        let (new, _) = bench.batch(&old, batch(vec![BatchOp::Clear, numbered(3, "new")])).await;
+        assert_eq!((bench.documents(&old).await.len(), bench.documents(&new).await.len()), (4, 3));
+        let mut latest = new;
+        for _ in 0..100 {
+            (latest, _) = bench.batch(&latest, batch(vec![numbered(3, "newer")])).await;
+        }
+        // Far too many epochs later the old one is gone, and the newest answers.
+        assert_eq!(bench.documents(&old).await.len(), 3);
+    });
+}
+
+/// The numbers of deleted documents are used again, smallest first, in the order of the payload.
+#[test]
+fn freed_numbers_are_used_again() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    run(&disk, 1, 1, config(None, 10), |bench| async move {
+        let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        let (view, _) = bench.batch(&view, batch(vec![numbered(5, "w")])).await;
+        let ids = |ids: &[&str]| BatchOp::DeleteIds(ids.iter().map(|id| (*id).to_owned()).collect());
+        let (view, _) = bench.batch(&view, batch(vec![ids(&["1", "3", "77"])])).await;
+        let more = add(Method::Replace, &json!([{"id": "x"}, {"id": "y"}, {"id": "z"}]));
+        let (view, outcomes) = bench.batch(&view, batch(vec![more, ids(&[""])])).await;
+        assert_eq!(outcomes[1], Err("internal"));
+        let order: Vec<_> = bench.documents(&view).await.iter().map(|document| document["id"].clone()).collect();
+        assert_eq!(order, [json!(0), json!("x"), json!(2), json!("y"), json!(4), json!("z")]);
+    });
+}
+
+#[test]
+fn primary_keys_are_inferred_once_and_kept() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    run(&disk, 1, 1, config(None, 10), |bench| async move {
+        let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        let failing = add(Method::Replace, &json!([{"bookId": 1, "new": 1}, {"bookId": null}]));
+        let (view, outcomes) = bench.batch(&view, batch(vec![failing])).await;
+        assert_eq!((outcomes[0], &view.primary_key, view.fields.len()), (Err("invalid_document_id"), &None, 0));
+        let (view, _) =
+            bench.batch(&view, batch(vec![add(Method::Replace, &json!([{"bookId": 1}])), BatchOp::Clear])).await;
+        assert_eq!((view.primary_key.as_deref(), view.documents), (Some("bookId"), 0));
+        let mut other = add(Method::Replace, &json!([{"id": 1}]));
+        if let BatchOp::Add { primary_key, .. } = &mut other {
+            *primary_key = Some("id".into());
+        }
+        let (view, outcomes) = bench.batch(&view, batch(vec![other, add(Method::Replace, &json!([{"id": 1}]))])).await;
+        assert_eq!(outcomes[0], Err("index_primary_key_already_exists"));
+        assert_eq!(outcomes[1], Err("missing_document_id"));
+        let change = Batch { primary_key: Some(Some("id".into())), ..batch(Vec::new()) };
+        let (view, _) = bench.batch(&view, change).await;
+        assert_eq!(view.primary_key.as_deref(), Some("id"));
+    });
+}
