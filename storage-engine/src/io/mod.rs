@@ -82,7 +82,7 @@ pub enum OpenMode {
 pub trait Disk {
     /// Opens a file for reading and writing.
     fn open<'a>(&'a self, path: &'a Path, mode: OpenMode) -> IoFuture<'a, Rc<dyn DiskFile>>;
-    /// Makes a folder and those above it.
+    /// Makes a folder and those above it; their names are durable on return.
     fn create_dir_all<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()>;
     /// Names in a folder, sorted.
     fn list_dir<'a>(&'a self, path: &'a Path) -> IoFuture<'a, Vec<String>>;
@@ -110,7 +110,7 @@ pub trait DiskFile {
     fn read_at(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>>;
     /// Writes all bytes at `offset`, growing the file where needed.
     fn write_at(&self, offset: u64, bytes: Vec<u8>) -> IoFuture<'_, ()>;
-    /// Cuts or grows (with zeros) the file.
+    /// Cuts or grows (with zeros) the file. Growing sets the space aside where the file system can.
     fn set_len(&self, len: u64) -> IoFuture<'_, ()>;
     /// Makes all earlier writes and the length durable.
     fn sync(&self) -> IoFuture<'_, ()>;

@@ -16,6 +16,9 @@ use super::{Disk, DiskError, DiskFile, IoFuture, OpenMode, View};
 /// Address space mapped at least: it costs nothing until touched, and a file that grows need not be mapped again.
 const MAP_BYTES_MIN: u64 = 64 << 20;
 
+/// One read or write of the ring is at most this long: longer ones hold up all that wait behind them.
+const TRANSFER_BYTES_MAX: usize = 1 << 20;
+
 /// Files of the operating system, through the executor that polls the futures.
 #[derive(Clone, Default)]
 pub struct UringDisk;
@@ -67,7 +70,15 @@ impl Disk for UringDisk {
     }
 
     fn create_dir_all<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
-        names(path, "create folder", move || std::fs::create_dir_all(path))
+        names(path, "create folder", move || {
+            let missing: Vec<&Path> = path.ancestors().take_while(|folder| !folder.exists()).collect();
+            std::fs::create_dir_all(path)?;
+            // The names of new folders are made durable at once: whoever syncs files in them relies on them.
+            missing.iter().filter_map(|folder| folder.parent()).try_for_each(|parent| {
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                std::fs::File::open(parent)?.sync_all()
+            })
+        })
     }
 
     fn list_dir<'a>(&'a self, path: &'a Path) -> IoFuture<'a, Vec<String>> {
@@ -85,7 +96,8 @@ impl Disk for UringDisk {
     }
 
     fn remove_file<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
-        names(path, "remove", move || std::fs::remove_file(path))
+        // Giving back the space of a large file takes long: the executor's helper thread does it.
+        Box::pin(async move { glommio::io::remove(path).await.map_err(|error| glommio_error(path, "remove", error)) })
     }
 
     fn remove_dir_all<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
@@ -121,10 +133,13 @@ impl DiskFile for UringFile {
 
     fn read_at(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>> {
         Box::pin(async move {
+            if offset.checked_add(len as u64).is_none_or(|end| end > self.len.get()) {
+                return Err(self.failed("read", format!("{len} bytes at {offset} lie past the end")));
+            }
             let mut out = Vec::with_capacity(len);
             while out.len() < len {
                 let at = offset + out.len() as u64;
-                let read = self.file.read_at(at, len - out.len()).await;
+                let read = self.file.read_at(at, (len - out.len()).min(TRANSFER_BYTES_MAX)).await;
                 let read = read.map_err(|error| glommio_error(&self.path, "read", error))?;
                 if read.is_empty() {
                     return Err(self.failed("read", format!("{len} bytes at {offset} lie past the end")));
@@ -137,20 +152,33 @@ impl DiskFile for UringFile {
 
     fn write_at(&self, offset: u64, bytes: Vec<u8>) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            let len = bytes.len();
-            let written = self.file.write_at(bytes, offset).await;
-            let written = written.map_err(|error| glommio_error(&self.path, "write", error))?;
-            if written < len {
-                // The kernel stops short when the device is full, or nearly.
-                return Err(DiskError::NoSpace { path: self.path.display().to_string() });
+            let mut done = 0;
+            while done < bytes.len() {
+                // The ring keeps what it writes until it is done, so each part is a copy: little beside the write.
+                let part = bytes[done..].chunks(TRANSFER_BYTES_MAX).next().unwrap_or_default().to_vec();
+                let written = self.file.write_at(part, offset + done as u64).await;
+                // The kernel stops short when the device is nearly full, or for a signal; the rest tells which.
+                match written.map_err(|error| glommio_error(&self.path, "write", error))? {
+                    0 => return Err(DiskError::NoSpace { path: self.path.display().to_string() }),
+                    written => done += written,
+                }
             }
-            self.len.set(self.len.get().max(offset + len as u64));
+            self.len.set(self.len.get().max(offset + bytes.len() as u64));
             Ok(())
         })
     }
 
     fn set_len(&self, len: u64) -> IoFuture<'_, ()> {
         Box::pin(async move {
+            if len > self.len.get() {
+                // A full device is met here, where nothing is lost yet, and not at a later write or sync. A file system that
+                // cannot set space aside still can grow the file.
+                let set_aside = self.file.pre_allocate(len, false).await;
+                let set_aside = set_aside.map_err(|error| glommio_error(&self.path, "set space aside", error));
+                if let Err(error @ DiskError::NoSpace { .. }) = set_aside {
+                    return Err(error);
+                }
+            }
             self.file.truncate(len).await.map_err(|error| glommio_error(&self.path, "set length", error))?;
             self.len.set(len);
             Ok(())

@@ -3,19 +3,22 @@
 //! Until the meta page is written nothing that the newest state uses has been touched, so a failure or a power cut leaves
 //! that state. A meta page torn by a power cut is not whole, and the other one counts.
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 
 use super::node::HEADER_BYTES;
 use super::read::Snapshot;
+use super::store::InFlight;
 use super::store::{Current, encode_run};
 use super::write::WriteTxn;
 use super::{CommitError, PAGE_BYTES, PageNo};
-use crate::io::DiskFile;
+use crate::io::{DiskError, DiskFile, IoFuture};
 
 /// Neighbouring pages are written together, up to this many bytes.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 /// Writes in flight at once.
 const WRITES_IN_FLIGHT: usize = 16;
+/// Other tasks get their turn after this many nodes encoded: some hundred microseconds of work.
+const YIELD_NODES: usize = 64;
 /// The file grows by at least this much, so that its length seldom changes.
 const GROWTH_BYTES_MIN: u64 = 256 << 10;
 
@@ -37,11 +40,16 @@ impl WriteTxn {
         if epoch <= current {
             return Err(CommitError::Epoch { wanted: epoch, current });
         }
-        let writes = self.encode(epoch);
-        // From here on a future that is dropped leaves the store in a state that only opening can tell.
-        shared.poisoned.set(true);
+        if let Some(error) = self.broken.take() {
+            return Err(CommitError::Broken(error));
+        }
+        let writes = self.encode(epoch).await;
+        let in_flight = InFlight::new(shared.clone());
         if let Err(error) = write_pages(&*file.file, self.alloc.page_count(), writes, |page| file.forget(page)).await {
-            shared.poisoned.set(!matches!(error, crate::io::DiskError::NoSpace { .. }));
+            if matches!(error, DiskError::NoSpace { .. }) {
+                // Only free pages were written, and all writes have ended: the store is as it was.
+                in_flight.end();
+            }
             return Err(error.into());
         }
         file.file.sync().await?;
@@ -51,12 +59,12 @@ impl WriteTxn {
         let view = file.file.view()?;
         let alloc = std::mem::take(&mut self.alloc);
         *shared.current.borrow_mut() = Current { meta: self.meta.clone(), slot, view, file, alloc };
-        shared.poisoned.set(false);
+        in_flight.end();
         Ok(self.store.snapshot())
     }
 
     /// All pages to write, in the order of their places, with the free list among them; completes the meta page.
-    fn encode(&mut self, epoch: u64) -> Vec<(PageNo, Vec<u8>)> {
+    async fn encode(&mut self, epoch: u64) -> Vec<(PageNo, Vec<u8>)> {
         if self.meta.free_list != PageNo::NONE {
             self.given_up.push((self.meta.free_list.0, u64::from(self.meta.free_list_pages)));
         }
@@ -69,7 +77,12 @@ impl WriteTxn {
         assert!(list.len() <= most, "the free list fits the place that was set aside for it");
         let mut writes: Vec<(PageNo, Vec<u8>)> = Vec::with_capacity(self.nodes.len() + self.runs.len() + 1);
         writes.push((place, encode_run(place, &list)));
-        writes.extend(self.nodes.drain().map(|(page, node)| (PageNo(page), node.encode(PageNo(page)))));
+        for (done, (page, node)) in std::mem::take(&mut self.nodes).into_iter().enumerate() {
+            writes.push((PageNo(page), node.encode(PageNo(page))));
+            if done % YIELD_NODES == YIELD_NODES - 1 {
+                futures_lite::future::yield_now().await;
+            }
+        }
         writes.extend(self.runs.drain().map(|(page, data)| (PageNo(page), encode_run(PageNo(page), &data))));
         writes.sort_unstable_by_key(|(page, _)| *page);
         self.meta.epoch = epoch;
@@ -87,10 +100,14 @@ pub(super) async fn write_pages(
     page_count: u64,
     writes: Vec<(PageNo, Vec<u8>)>,
     forget: impl Fn(PageNo),
-) -> Result<(), crate::io::DiskError> {
+) -> Result<(), DiskError> {
     let need = PageNo(page_count).offset();
     if file.len() < need {
-        file.set_len((need + (file.len() / 16).max(GROWTH_BYTES_MIN)).next_multiple_of(PAGE_BYTES as u64)).await?;
+        let generous = (need + (file.len() / 16).max(GROWTH_BYTES_MIN)).next_multiple_of(PAGE_BYTES as u64);
+        match file.set_len(generous).await {
+            Err(DiskError::NoSpace { .. }) => file.set_len(need).await?,
+            other => other?,
+        }
     }
     let mut batch = Vec::with_capacity(WRITES_IN_FLIGHT);
     let mut pending: Option<(u64, Vec<u8>)> = None;
@@ -110,11 +127,17 @@ pub(super) async fn write_pages(
             }
         }
         if batch.len() == WRITES_IN_FLIGHT {
-            try_join_all(batch.drain(..)).await?;
+            finish(&mut batch).await?;
         }
     }
     if let Some((start, gathered)) = pending {
         batch.push(file.write_at(start, gathered));
     }
-    try_join_all(batch).await.map(drop)
+    finish(&mut batch).await
+}
+
+/// Waits for all writes, also when one has failed: one still under way could otherwise overwrite what a later commit puts
+/// into the same pages.
+async fn finish(batch: &mut Vec<IoFuture<'_, ()>>) -> Result<(), DiskError> {
+    join_all(batch.drain(..)).await.into_iter().collect()
 }

@@ -4,14 +4,19 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::read::ReadTree;
-use super::store::{PageStore, StoreFile, StoreOptions};
+use super::store::{InFlight, PageStore, Shared, StoreFile, StoreOptions};
 use super::{OpenError, TREES_MAX, TreeId, WriteError};
 use crate::io::DiskError;
 
 /// Changes gathered in memory before they are committed to the new file.
 const GATHERED_BYTES_MAX: usize = 64 << 20;
 
-/// Why a compaction failed. The store is as it was.
+/// Other tasks get their turn after this many entries or bytes: some hundred microseconds of work.
+const YIELD_ENTRIES: usize = 256;
+const YIELD_BYTES: usize = 256 << 10;
+
+/// Why a compaction failed. The store shows what it did; when the file's new name could not be made durable, it must be opened
+/// again before it is written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompactError {
     /// The new file could not be opened.
@@ -28,6 +33,15 @@ pub enum CompactError {
     Disk(#[from] DiskError),
 }
 
+/// The only turn to write, given back when dropped.
+struct Turn(Rc<Shared>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.writing.set(false);
+    }
+}
+
 impl PageStore {
     /// Rewrites the file without its free pages. Snapshots taken before go on reading the old file; a write transaction
     /// must not be open.
@@ -42,9 +56,8 @@ impl PageStore {
         if shared.writing.replace(true) {
             return Err(WriteError::Busy.into());
         }
-        let result = self.rewrite().await;
-        shared.writing.set(false);
-        result
+        let _turn = Turn(shared.clone());
+        self.rewrite().await
     }
 
     async fn rewrite(&self) -> Result<(), CompactError> {
@@ -62,12 +75,17 @@ impl PageStore {
         }
         let options = StoreOptions { create: true, at_most_epoch: None };
         let fresh = Self::open(shared.disk.clone(), &fresh_path, options).await?;
-        let mut epoch = 0;
+        let (mut epoch, mut entries, mut bytes) = (0, 0, 0);
         let mut txn = fresh.begin_write()?;
         for tree in (0..TREES_MAX).map(|at| TreeId(at as u8)) {
             let mut cursor = snapshot.cursor(tree);
             while let Some((key, value)) = cursor.next().map_err(WriteError::from)? {
                 txn.put(tree, key, value)?;
+                (entries, bytes) = (entries + 1, bytes + key.len() + value.len());
+                if entries >= YIELD_ENTRIES || bytes >= YIELD_BYTES {
+                    (entries, bytes) = (0, 0);
+                    futures_lite::future::yield_now().await;
+                }
                 // Epochs below the newest are free in the new file; without one left the rest goes into the last commit.
                 if txn.dirty_bytes() > GATHERED_BYTES_MAX && epoch + 1 < snapshot.epoch() {
                     epoch += 1;
@@ -77,6 +95,8 @@ impl PageStore {
             }
         }
         txn.commit(snapshot.epoch()).await?;
+        // A failure from here on leaves it open which file has the name after a crash: commits to either could be lost.
+        let in_flight = InFlight::new(shared.clone());
         shared.disk.rename(&fresh_path, &shared.path).await?;
         if let Some(folder) = shared.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             shared.disk.sync_dir(folder).await?;
@@ -85,6 +105,7 @@ impl PageStore {
         let mut current = fresh.current.into_inner();
         current.file = Rc::new(StoreFile::new(shared.path.display().to_string(), current.file.file.clone()));
         shared.current.replace(current);
+        in_flight.end();
         Ok(())
     }
 }

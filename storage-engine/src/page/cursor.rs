@@ -4,7 +4,7 @@ use super::node::NodeRef;
 use super::read::{Source, value_of};
 use super::{PageNo, ReadError, TreeId};
 
-/// A place in a tree, between two entries. After an error it stands at the end: nothing is skipped silently.
+/// A place in a tree, between two entries. After an error it gives that error for ever: nothing is skipped silently.
 pub struct Cursor<'a> {
     source: &'a dyn Source,
     tree: TreeId,
@@ -12,6 +12,8 @@ pub struct Cursor<'a> {
     path: Vec<(PageNo, NodeRef<'a>, usize)>,
     key: Vec<u8>,
     started: bool,
+    /// The error that ended the walk: every further movement gives it again.
+    failed: Option<ReadError>,
 }
 
 /// A key, valid until the cursor moves, and its value.
@@ -19,7 +21,7 @@ pub type Entry<'c, 'a> = (&'c [u8], &'a [u8]);
 
 impl<'a> Cursor<'a> {
     pub(crate) fn new(source: &'a dyn Source, tree: TreeId) -> Self {
-        Self { source, tree, path: Vec::new(), key: Vec::new(), started: false }
+        Self { source, tree, path: Vec::new(), key: Vec::new(), started: false, failed: None }
     }
 
     /// Moves before the first entry whose key is `key` or greater.
@@ -27,6 +29,12 @@ impl<'a> Cursor<'a> {
     /// # Errors
     /// [`ReadError`] when a page on the way is damaged.
     pub fn seek(&mut self, key: &[u8]) -> Result<(), ReadError> {
+        self.check()?;
+        let result = self.seek_unchecked(key);
+        self.noting(result)
+    }
+
+    fn seek_unchecked(&mut self, key: &[u8]) -> Result<(), ReadError> {
         self.path.clear();
         self.started = true;
         let mut page = self.source.root(self.tree).page;
@@ -51,6 +59,12 @@ impl<'a> Cursor<'a> {
     /// # Errors
     /// [`ReadError`] when a page on the way is damaged.
     pub fn seek_to_end(&mut self) -> Result<(), ReadError> {
+        self.check()?;
+        let result = self.seek_to_end_unchecked();
+        self.noting(result)
+    }
+
+    fn seek_to_end_unchecked(&mut self) -> Result<(), ReadError> {
         self.path.clear();
         self.started = true;
         let page = self.source.root(self.tree).page;
@@ -92,48 +106,57 @@ impl<'a> Cursor<'a> {
         Ok(false)
     }
 
+    fn check(&self) -> Result<(), ReadError> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn noting<T>(&mut self, result: Result<T, ReadError>) -> Result<T, ReadError> {
+        if let Err(error) = &result {
+            self.failed = Some(error.clone());
+        }
+        result
+    }
+
     /// The next entry, or `None` behind the last.
     ///
     /// # Errors
-    /// [`ReadError`] when a page on the way is damaged; the cursor is then of no more use.
+    /// [`ReadError`] when a page on the way is damaged, now or on an earlier way.
     #[allow(clippy::should_implement_trait)] // The key is lent: no iterator can do that.
     pub fn next(&mut self) -> Result<Option<Entry<'_, 'a>>, ReadError> {
-        if !self.started {
-            self.seek(&[])?;
-        }
-        loop {
-            let Some((page, node, at)) = self.path.last().copied() else { return Ok(None) };
-            if at < node.len() {
-                if let Some(place) = self.path.last_mut() {
-                    place.2 = at + 1;
-                }
-                node.key_into(at, &mut self.key).map_err(|reason| self.source.misplaced(page, reason))?;
-                return Ok(Some((&self.key, value_of(self.source, page, node, at)?)));
-            }
-            if !self.step(true)? {
-                return Ok(None);
-            }
-        }
+        self.move_by_one(true)
     }
 
     /// The entry before, or `None` before the first.
     ///
     /// # Errors
-    /// [`ReadError`] when a page on the way is damaged; the cursor is then of no more use.
+    /// As [`Cursor::next`].
     pub fn prev(&mut self) -> Result<Option<Entry<'_, 'a>>, ReadError> {
+        self.move_by_one(false)
+    }
+
+    fn move_by_one(&mut self, forward: bool) -> Result<Option<Entry<'_, 'a>>, ReadError> {
+        self.check()?;
+        let passed = self.pass(forward);
+        let value = self.noting(passed)?;
+        Ok(value.map(|value| (&*self.key, value)))
+    }
+
+    /// Passes one entry, whose key goes to `self.key`; its value.
+    fn pass(&mut self, forward: bool) -> Result<Option<&'a [u8]>, ReadError> {
         if !self.started {
             self.seek(&[])?;
         }
         loop {
             let Some((page, node, at)) = self.path.last().copied() else { return Ok(None) };
-            if at > 0 {
+            let passed = if forward { Some(at).filter(|at| *at < node.len()) } else { at.checked_sub(1) };
+            if let Some(entry) = passed {
                 if let Some(place) = self.path.last_mut() {
-                    place.2 = at - 1;
+                    place.2 = if forward { at + 1 } else { entry };
                 }
-                node.key_into(at - 1, &mut self.key).map_err(|reason| self.source.misplaced(page, reason))?;
-                return Ok(Some((&self.key, value_of(self.source, page, node, at - 1)?)));
+                node.key_into(entry, &mut self.key).map_err(|reason| self.source.misplaced(page, reason))?;
+                return value_of(self.source, page, node, entry).map(Some);
             }
-            if !self.step(false)? {
+            if !self.step(forward)? {
                 return Ok(None);
             }
         }

@@ -1,4 +1,7 @@
 //! Meta pages: the first two pages of a file, each naming one state of the store.
+//!
+//! A page names its state twice, once in each half. A torn write of it must leave the state before; a bit that flips later
+//! must not, for that would take back a commit: it damages one half only.
 
 use super::node::checksum;
 use super::{PAGE_BYTES, PageNo, TREES_MAX};
@@ -7,6 +10,7 @@ const MAGIC: [u8; 8] = *b"SKERRYPS";
 /// Version of the file format; `FORMAT.md` has the history.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 const TREES_AT: usize = 64;
+const HALF_BYTES: usize = PAGE_BYTES / 2;
 
 /// Where one tree starts and how much it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +48,11 @@ impl Meta {
     }
 
     pub(crate) fn encode(&self, slot: PageNo) -> Vec<u8> {
-        let mut out = vec![0u8; PAGE_BYTES];
+        (0..2).flat_map(|half| self.encode_half(slot, half)).collect()
+    }
+
+    fn encode_half(&self, slot: PageNo, half: u64) -> Vec<u8> {
+        let mut out = vec![0u8; HALF_BYTES];
         out[8..16].copy_from_slice(&MAGIC);
         out[16..20].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         out[20..24].copy_from_slice(&(PAGE_BYTES as u32).to_le_bytes());
@@ -57,14 +65,21 @@ impl Meta {
             place[..8].copy_from_slice(&root.page.0.to_le_bytes());
             place[8..].copy_from_slice(&root.entries.to_le_bytes());
         }
-        let sum = checksum(&out, slot).to_le_bytes();
+        let sum = checksum(&out, place_of(slot, half)).to_le_bytes();
         out[..8].copy_from_slice(&sum);
         out
     }
 
     /// The state that a meta page names; `None` when the page is torn, empty or of another format.
     pub(crate) fn decode(bytes: &[u8], slot: PageNo) -> Option<Self> {
-        if bytes.len() != PAGE_BYTES || bytes[..8] != checksum(bytes, slot).to_le_bytes() || bytes[8..16] != MAGIC {
+        // A torn write can leave one half of this state and one of the state two commits before: the newer is the later write,
+        // and all its pages were synced before it began.
+        let halves = bytes.chunks_exact(HALF_BYTES).zip(0..2);
+        halves.filter_map(|(half, number)| Self::decode_half(half, slot, number)).max_by_key(|meta| meta.epoch)
+    }
+
+    fn decode_half(bytes: &[u8], slot: PageNo, half: u64) -> Option<Self> {
+        if bytes[..8] != checksum(bytes, place_of(slot, half)).to_le_bytes() || bytes[8..16] != MAGIC {
             return None;
         }
         let u32_at = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
@@ -86,4 +101,9 @@ impl Meta {
         }
         Some(meta)
     }
+}
+
+/// The place that goes into the checksum of half a meta page, counted in halves.
+fn place_of(slot: PageNo, half: u64) -> PageNo {
+    PageNo(slot.0 * 2 + half)
 }

@@ -15,8 +15,6 @@ mod store;
 mod write;
 
 #[cfg(test)]
-mod crash_tests;
-#[cfg(test)]
 mod tests;
 
 pub use cursor::Cursor;
@@ -74,7 +72,8 @@ pub enum ReadError {
     },
 }
 
-/// Why a change to a transaction failed. The transaction is as before, except after [`WriteError::Read`].
+/// Why a change to a transaction failed. The transaction is as before, except after [`WriteError::Read`]: then it cannot be
+/// committed any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// The tree could not be read.
@@ -106,6 +105,9 @@ pub enum CommitError {
     /// An earlier write or sync failed.
     #[error("an earlier write failed: close the store and open it again")]
     Poisoned,
+    /// A change of the transaction failed half-way, so its trees are not to be trusted.
+    #[error("a change of this transaction failed: {0}")]
+    Broken(ReadError),
     /// Epochs only grow.
     #[error("epoch {wanted} does not follow epoch {current}")]
     Epoch {

@@ -106,6 +106,29 @@ pub(crate) struct Shared {
     pub poisoned: Cell<bool>,
 }
 
+/// Changes to files that are under way. Where they are not ended in order (an error, a future that was dropped), only opening the
+/// store again can tell what they left: nothing more is written until then.
+pub(crate) struct InFlight(Option<Rc<Shared>>);
+
+impl InFlight {
+    pub(crate) fn new(shared: Rc<Shared>) -> Self {
+        Self(Some(shared))
+    }
+
+    /// All is as it should be.
+    pub(crate) fn end(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.0 {
+            shared.poisoned.set(true);
+        }
+    }
+}
+
 impl Shared {
     pub(crate) fn add_reader(&self, epoch: u64) {
         *self.readers.borrow_mut().entry(epoch).or_default() += 1;
@@ -170,10 +193,16 @@ impl PageStore {
             whole.filter_map(|(page, slot)| Meta::decode(page, slot).map(|meta| (meta, slot))).collect();
         let Some(oldest) = whole.iter().map(|(meta, _)| meta.epoch).min() else { return Err(OpenError::NoMeta(name)) };
         let accepted = options.at_most_epoch.unwrap_or(u64::MAX);
-        let newest = whole.into_iter().filter(|(meta, _)| meta.epoch <= accepted).max_by_key(|(meta, _)| meta.epoch);
+        let newest =
+            whole.iter().filter(|(meta, _)| meta.epoch <= accepted).max_by_key(|(meta, _)| meta.epoch).cloned();
         let Some((meta, slot)) = newest else {
             return Err(OpenError::TooNew { file: name, wanted: accepted, oldest });
         };
+        for (_, dropped) in whole.iter().filter(|(other, _)| other.epoch > meta.epoch) {
+            // It must not come back: the next commit reuses its pages before it takes its meta page.
+            file.write_at(dropped.offset(), vec![0; PAGE_BYTES]).await?;
+            file.sync().await?;
+        }
         Self::start(disk, path, Rc::new(StoreFile::new(name, file)), meta, slot)
     }
 

@@ -38,6 +38,8 @@ pub struct WriteTxn {
     /// Runs of the base state that this one no longer uses.
     pub(super) given_up: Vec<(u64, u64)>,
     finger: Option<Finger>,
+    /// A change stopped half-way at a damaged page: pages may be given up that the trees still refer to.
+    pub(super) broken: Option<ReadError>,
 }
 
 impl Drop for WriteTxn {
@@ -71,7 +73,17 @@ impl WriteTxn {
         alloc.release_held(store.0.oldest_read());
         let meta = base.meta().clone();
         let (nodes, runs) = (AHashMap::new(), AHashMap::new());
-        Ok(Self { store: store.clone(), base, meta, nodes, runs, alloc, given_up: Vec::new(), finger: None })
+        Ok(Self {
+            store: store.clone(),
+            base,
+            meta,
+            nodes,
+            runs,
+            alloc,
+            given_up: Vec::new(),
+            finger: None,
+            broken: None,
+        })
     }
 
     /// Bytes of memory that the changes take, about.
@@ -136,6 +148,19 @@ impl WriteTxn {
             return Err(WriteError::ValueLength(value.len()));
         }
         let entry = LeafEntry { key: key.into(), value: self.store_value(key, value) };
+        let result = self.put_entry(tree, at, entry);
+        self.noting_damage(result)
+    }
+
+    /// Passes a result on; a failed read ends the transaction.
+    fn noting_damage<T>(&mut self, result: Result<T, WriteError>) -> Result<T, WriteError> {
+        if let Err(WriteError::Read(error)) = &result {
+            self.broken.get_or_insert_with(|| error.clone());
+        }
+        result
+    }
+
+    fn put_entry(&mut self, tree: TreeId, at: usize, entry: LeafEntry) -> Result<(), WriteError> {
         let Some(entry) = self.put_at_finger(tree, entry) else { return Ok(()) };
         let root = self.meta.roots[at].page;
         if root == PageNo::NONE {
@@ -264,14 +289,21 @@ impl WriteTxn {
     pub fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<bool, WriteError> {
         let at = tree_index(tree)?;
         // Looking first keeps the pages of a key that is not there from being copied.
-        if get(self, tree, key)?.is_none() {
+        let found = get(self, tree, key).map(|value| value.is_some()).map_err(WriteError::from);
+        if !self.noting_damage(found)? {
             return Ok(false);
         }
         self.finger = None;
+        let result = self.delete_present(at, key);
+        self.noting_damage(result)?;
+        Ok(true)
+    }
+
+    fn delete_present(&mut self, at: usize, key: &[u8]) -> Result<(), WriteError> {
         let root = self.remove(self.meta.roots[at].page, key)?;
         self.meta.roots[at].entries -= 1;
         self.meta.roots[at].page = self.collapse(root)?;
-        Ok(true)
+        Ok(())
     }
 
     /// A root without entries is none; a root branch with one child is that child.
@@ -395,7 +427,12 @@ impl WriteTxn {
         let at = tree_index(tree)?;
         self.finger = None;
         let root = std::mem::replace(&mut self.meta.roots[at], Root { page: PageNo::NONE, entries: 0 });
-        let mut pages = vec![root.page];
+        let result = self.drop_below(root.page);
+        self.noting_damage(result)
+    }
+
+    fn drop_below(&mut self, root: PageNo) -> Result<(), WriteError> {
+        let mut pages = vec![root];
         while let Some(page) = pages.pop().filter(|page| *page != PageNo::NONE) {
             let node = self.node(page)?.to_dirty(self.base.file(), page)?;
             match node {

@@ -8,9 +8,9 @@ use futures_lite::future::block_on;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::*;
 use crate::io::sim::{Faults, SimDisk};
 use crate::io::{Disk, DiskError};
+use crate::page::*;
 
 const FILE: &str = "folder/store";
 const TREE: TreeId = TreeId(5);

@@ -1,3 +1,5 @@
+//! The store against an ordered map.
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
@@ -5,9 +7,9 @@ use std::rc::Rc;
 use futures_lite::future::block_on;
 use proptest::prelude::*;
 
-use super::*;
 use crate::io::Disk;
 use crate::io::mem::MemDisk;
+use crate::page::*;
 
 const FILE: &str = "store";
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
