@@ -5,9 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
+use shards::document::RawDocument;
+use shards::engine::{
+    self, AskError, DocumentsPage, DocumentsQuery, Engine, EngineConfig, EngineError, EngineMesh, IndexView,
+};
 use shards::ids::CoreId;
 use shards::mesh::Mesh;
-use shards::runtime::Runtime;
+use shards::runtime::{Queue, Runtime};
+use shards::search::{SearchAnswer, SearchError, SearchRequest};
 use shards::timestamp::Timestamp;
 use time::OffsetDateTime;
 
@@ -15,7 +20,7 @@ use crate::api::reader::Reader;
 use crate::api::router::Host;
 use crate::api::search::room::SearchRoom;
 use crate::auth::KeySet;
-use crate::control::indexes::SharedIndexes;
+use crate::control::engine::EngineIndexes;
 use crate::control::message::{ControlAnswer, ControlMesh, ControlQuestion};
 use crate::control::{CONTROL_CORE, ControlConfig, ControlError, ControlHandle, ControlPlane, Features};
 use crate::options::Options;
@@ -25,6 +30,9 @@ use crate::tasks::batcher::Limits;
 const BATCH_PAYLOAD_BYTES: u64 = 512 << 20;
 /// At most this many, whatever memory indexing may take.
 const BATCH_PAYLOAD_BYTES_MAX: u64 = 10 << 30;
+
+/// An index with more documents than this is spread over the cores: below, asking several costs more than it saves.
+const SPLIT_DOCUMENTS: u32 = 10_000;
 
 /// The server as one core's handlers see it.
 pub struct App {
@@ -57,12 +65,16 @@ impl App {
 pub enum Question {
     /// About tasks, keys, switches and the state of the instance.
     Control(ControlQuestion),
+    /// About the partitions of indexes.
+    Engine(engine::Question),
 }
 
 /// The answer to a question of the same kind.
 pub enum Answer {
     /// See [`ControlQuestion`].
     Control(Result<ControlAnswer, ControlError>),
+    /// See [`engine::Question`].
+    Engine(engine::Answer),
 }
 
 /// The way from this core to the others.
@@ -82,35 +94,111 @@ impl App {
         runtime: Rc<dyn Runtime>,
         mesh: Mesh<Question, Answer>,
         options: Arc<Options>,
-        indexes: SharedIndexes,
-        reader: Rc<dyn Reader>,
     ) -> Result<Rc<Self>, ControlError> {
         let way = Rc::new(ServerMesh { mesh: mesh.clone(), core_count: runtime.core_count() });
-        let control = ControlHandle::new(way.clone());
-        let plane: Rc<OnceCell<Rc<ControlPlane>>> = Rc::default();
-        let (told, asked) = (control.clone(), plane.clone());
-        mesh.serve(Rc::new(move |_, question| answer(told.clone(), asked.get().cloned(), question).boxed_local()));
+        let core = Rc::new(Core {
+            engine: Engine::new(runtime.clone(), way.clone(), engine_config(&options)),
+            control: ControlHandle::new(way.clone()),
+            plane: OnceCell::new(),
+        });
+        let served = core.clone();
+        mesh.serve_in(
+            Rc::new(Question::queue),
+            Rc::new(move |from, question| served.clone().answer(from, question).boxed_local()),
+        );
         if runtime.core() == CONTROL_CORE {
-            let opened = ControlPlane::open(runtime.clone(), way, indexes, control_config(&options)).await?;
-            let opened = plane.get_or_init(|| opened);
-            opened.publish(|_| {}).await;
-            opened.start();
+            let indexes = Rc::new(EngineIndexes(core.engine.clone()));
+            let plane = ControlPlane::open(runtime.clone(), way, indexes, control_config(&options)).await?;
+            let plane = core.plane.get_or_init(|| plane);
+            plane.publish(|_| {}).await;
+            plane.start();
         }
-        control.opened().await;
-        Ok(Rc::new(Self::new(runtime, control, options, reader)))
+        core.control.opened().await;
+        let reader = Rc::new(EngineReader(core.engine.clone()));
+        Ok(Rc::new(Self::new(runtime, core.control.clone(), options, reader)))
     }
 }
 
-async fn answer(control: ControlHandle, plane: Option<Rc<ControlPlane>>, question: Question) -> Answer {
-    match question {
-        Question::Control(ControlQuestion::Publish(state)) => {
-            control.publish(state);
-            Answer::Control(Ok(ControlAnswer::Published))
+/// What answers the other cores' questions.
+struct Core {
+    engine: Rc<Engine>,
+    control: ControlHandle,
+    /// On core 0, once it is open.
+    plane: OnceCell<Rc<ControlPlane>>,
+}
+
+impl Core {
+    async fn answer(self: Rc<Self>, from: CoreId, question: Question) -> Answer {
+        match question {
+            Question::Engine(question) => Answer::Engine(self.engine.handle(from, question).await),
+            Question::Control(ControlQuestion::Publish(state)) => {
+                self.control.publish(state);
+                Answer::Control(Ok(ControlAnswer::Published))
+            }
+            Question::Control(question) => Answer::Control(match self.plane.get() {
+                Some(plane) => plane.answer(question).await,
+                None => Err(ControlError::Unreachable),
+            }),
         }
-        Question::Control(question) => Answer::Control(match plane {
-            Some(plane) => plane.answer(question).await,
-            None => Err(ControlError::Unreachable),
-        }),
+    }
+}
+
+impl Question {
+    /// The share of its core that answering takes.
+    fn queue(&self) -> Queue {
+        match self {
+            Self::Control(_) => Queue::Search,
+            Self::Engine(question) => question.queue(),
+        }
+    }
+}
+
+/// The engine as handlers read it.
+struct EngineReader(Rc<Engine>);
+
+impl Reader for EngineReader {
+    fn document(
+        &self,
+        view: Arc<IndexView>,
+        id: String,
+    ) -> LocalBoxFuture<'static, Result<Option<RawDocument>, EngineError>> {
+        let engine = self.0.clone();
+        async move { engine.document(&view, &id).await }.boxed_local()
+    }
+
+    fn documents(
+        &self,
+        view: Arc<IndexView>,
+        query: DocumentsQuery,
+    ) -> LocalBoxFuture<'static, Result<DocumentsPage, EngineError>> {
+        let engine = self.0.clone();
+        async move { engine.documents(&view, query).await }.boxed_local()
+    }
+
+    fn search(
+        &self,
+        view: Arc<IndexView>,
+        request: SearchRequest,
+    ) -> LocalBoxFuture<'static, Result<SearchAnswer, SearchError>> {
+        let engine = self.0.clone();
+        async move { engine.search(&view, request).await }.boxed_local()
+    }
+}
+
+impl EngineMesh for ServerMesh {
+    fn ask(
+        &self,
+        to: CoreId,
+        question: engine::Question,
+    ) -> LocalBoxFuture<'static, Result<engine::Answer, AskError>> {
+        let asked = self.mesh.ask(to, Question::Engine(question));
+        async move {
+            match asked.await? {
+                Answer::Engine(answer) => Ok(answer),
+                Answer::Control(_) => Err(AskError::Nobody { core: to }),
+            }
+        }
+        .boxed_local()
     }
 }
 
@@ -128,6 +216,7 @@ impl ControlMesh for ServerMesh {
         async move {
             match asked.await {
                 Ok(Answer::Control(answer)) => answer,
+                Ok(Answer::Engine(_)) => Err(ControlError::Unreachable),
                 Err(error) => {
                     tracing::error!(%error, core = to.0, "a question about the control plane has no answer");
                     Err(ControlError::Unreachable)
@@ -135,6 +224,14 @@ impl ControlMesh for ServerMesh {
             }
         }
         .boxed_local()
+    }
+}
+
+fn engine_config(options: &Options) -> EngineConfig {
+    EngineConfig {
+        root: options.db_path.join("indexes"),
+        forced_partitions: options.partitions,
+        split_documents: SPLIT_DOCUMENTS,
     }
 }
 

@@ -11,8 +11,9 @@ use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 use shards::engine::{Batch as Operations, IndexView};
 use shards::error::UserError;
-use shards::runtime::Checkpoint;
+use shards::runtime::{Checkpoint, Queue};
 use shards::timestamp::Timestamp;
+use uuid::Uuid;
 
 use super::batch::{Batch, BatchBuilder, Progress};
 use super::batcher::{Choice, Collector, IndexFacts, Stop, Work, choose};
@@ -66,10 +67,13 @@ pub(super) struct Broken(pub(super) ControlError);
 /// Becomes the result of a commit of the control store.
 type Stored = oneshot::Receiver<Result<(), ControlError>>;
 
-/// A batch that has ended in its index's commit, and whose records are on their way to the control store.
+/// What earlier batches have left to be done: one that has ended in its index's commit, whose records are on their way to
+/// the control store, and the work of one that was interrupted.
 #[derive(Default)]
 struct Settling {
     waiting: Option<(Stored, Vec<TaskUid>)>,
+    /// Says when the work of an interrupted batch is undone.
+    abandoned: Option<oneshot::Receiver<()>>,
 }
 
 /// Processes tasks as they come; never returns, unless the control store fails.
@@ -171,12 +175,14 @@ impl Run<'_> {
         }
     }
 
-    /// Does the work of a batch on an index; `None` when it was interrupted.
+    /// Does the work of a batch on an index; `None` when it was interrupted. Work that cannot be stopped half way is then left
+    /// to end by itself, and undone; no other begins before that.
     pub(super) async fn prepare(
-        &self,
+        &mut self,
         view: Arc<IndexView>,
         operations: Operations,
     ) -> Option<Result<Box<dyn PreparedBatch>, IndexError>> {
+        self.settling.undo_abandoned().await;
         let work = self.plane.indexes.prepare(view, operations);
         let interrupted = std::pin::pin!(self.plane.interrupt.wait());
         match select(work, interrupted).await {
@@ -185,8 +191,32 @@ impl Run<'_> {
                 None
             }
             Either::Left((prepared, _)) => Some(prepared),
-            Either::Right(_) => None,
+            Either::Right(((), work)) => {
+                let (done, undone) = oneshot::channel();
+                self.settling.abandoned = Some(undone);
+                let undo = async move {
+                    if let Ok(prepared) = work.await {
+                        prepared.abort().await;
+                    }
+                    // The worker may have ended meanwhile.
+                    let _ = done.send(());
+                };
+                self.plane.runtime.spawn(Queue::Indexing, Box::pin(undo));
+                None
+            }
         }
+    }
+
+    /// Rewrites an index's storage: bytes before and after.
+    pub(super) async fn compact(&mut self, view: Arc<IndexView>) -> Result<(u64, u64), IndexError> {
+        self.settling.undo_abandoned().await;
+        self.plane.indexes.compact(view).await
+    }
+
+    /// Removes the storage of an index that is gone.
+    pub(super) async fn remove_storage(&mut self, id: Uuid) {
+        self.settling.undo_abandoned().await;
+        self.plane.remove_storage(id).await;
     }
 
     /// Ends the batch by the commit of an index. What `changes` holds beside the tasks must be safe to lose: after a crash
@@ -313,6 +343,13 @@ impl Run<'_> {
 }
 
 impl Settling {
+    async fn undo_abandoned(&mut self) {
+        if let Some(undone) = self.abandoned.take() {
+            // A task that panicked is over, too; the index then says so itself.
+            let _ = undone.await;
+        }
+    }
+
     /// Waits until the control store has what ended last.
     async fn finish(&mut self, plane: &ControlPlane) -> Result<(), Broken> {
         if let Some((stored, uids)) = self.waiting.take() {

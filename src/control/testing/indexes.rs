@@ -16,6 +16,7 @@ use shards::settings::Settings;
 use shards::timestamp::Timestamp;
 use uuid::Uuid;
 
+use crate::control::inbox::Signal;
 use crate::control::indexes::{IndexError, Indexes, Opened, PreparedBatch};
 
 /// Where work on an index stops for ever, as if the process had been killed there.
@@ -31,7 +32,9 @@ pub(crate) enum Stop {
 #[derive(Clone)]
 pub(crate) struct FakeIndexes {
     stored: RefCell<BTreeMap<Uuid, Stored>>,
-    pub(crate) stop: Cell<Stop>,
+    stop: Cell<Stop>,
+    /// Raised when `stop` changes.
+    moved: Rc<Signal>,
     /// Commits of all indexes.
     pub(crate) commits: Cell<u32>,
     /// Documents added by all commits; one that is added twice counts twice.
@@ -47,11 +50,23 @@ struct Stored {
 
 impl FakeIndexes {
     pub(super) fn new() -> Self {
-        Self { stored: RefCell::default(), stop: Cell::new(Stop::Nowhere), commits: Cell::new(0), added: Cell::new(0) }
+        Self {
+            stored: RefCell::default(),
+            stop: Cell::new(Stop::Nowhere),
+            moved: Rc::default(),
+            commits: Cell::new(0),
+            added: Cell::new(0),
+        }
     }
 
     pub(crate) fn ids(&self, view: &IndexView) -> Vec<String> {
         self.stored.borrow()[&view.id].ids.clone()
+    }
+
+    /// Says where to stop from now on; work that stands in `prepare` goes on.
+    pub(crate) fn set_stop(&self, stop: Stop) {
+        self.stop.set(stop);
+        self.moved.raise();
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -157,8 +172,8 @@ impl Indexes for FakeHandle {
     ) -> LocalBoxFuture<'static, Result<Box<dyn PreparedBatch>, IndexError>> {
         let fake = self.0.clone();
         async move {
-            if fake.stop.get() == Stop::DuringPrepare {
-                return pending().await;
+            while fake.stop.get() == Stop::DuringPrepare {
+                fake.moved.wait().await;
             }
             let mut stored = fake.stored.borrow()[&view.id].clone();
             let mut key = stored.view.primary_key.clone();

@@ -88,7 +88,7 @@ async fn edit_all(
         let mut documents = Vec::with_capacity(page.documents.len());
         for document in &page.documents {
             let mut json = Vec::new();
-            document.write_json(&view.fields, &mut json);
+            document.write_json(&page.fields, &mut json);
             documents.push(json);
         }
         offset += documents.len() as u64;

@@ -152,7 +152,7 @@ pub(super) async fn delete(run: &mut Run<'_>, name: &str) -> Result<End, Broken>
     let changes = Changes { indexes: vec![(name.into(), None)], dropping: vec![(view.id, true)], ..Changes::default() };
     run.finish(changes, vec![(name.into(), None)]).await?;
     run.plane.entries.borrow_mut().remove(name);
-    run.plane.remove_storage(view.id).await;
+    run.remove_storage(view.id).await;
     Ok(End::Finished)
 }
 
@@ -163,7 +163,7 @@ pub(super) async fn compact(run: &mut Run<'_>) -> Result<End, Broken> {
     let Some(view) = run.plane.state().index(&index).cloned() else {
         return fail_batch(run, index_not_found(&index)).await;
     };
-    match run.plane.indexes.compact(view).await {
+    match run.compact(view).await {
         Ok((before, after)) => {
             for task in &mut run.tasks {
                 task.outcome = Outcome::Sizes { before, after };

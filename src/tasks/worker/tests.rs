@@ -177,11 +177,14 @@ fn cancelations_end_what_waits_in_their_own_batch() {
 #[test]
 fn a_cancelation_stops_the_batch_in_progress() {
     let world = World::new();
-    world.indexes.stop.set(Stop::DuringPrepare);
+    world.indexes.set_stop(Stop::DuringPrepare);
     let instance = processed(&world, vec![add("a", r#"[{"id":1}]"#), add("a", r#"[{"id":2}]"#)]);
     assert_eq!(instance.fates(0..2), ["processing@0 null", "processing@0 null"]);
-    world.indexes.stop.set(Stop::Nowhere);
     instance.select(true, &[1]);
+    instance.runtime.settle();
+    // The next batch waits until the work of the aborted one is undone.
+    assert_eq!(instance.fates(0..3), ["processing@1 null", "canceled@0 0", "succeeded@0 1"]);
+    world.indexes.set_stop(Stop::Nowhere);
     instance.runtime.settle();
     assert_eq!(instance.fates(0..3), ["succeeded@1 1", "canceled@0 0", "succeeded@0 1"]);
     assert_eq!(instance.ids("a").unwrap(), ["1"]);
@@ -218,13 +221,13 @@ fn deletions_forget_finished_tasks_and_empty_batches() {
 fn kills_lose_nothing_and_apply_nothing_twice() {
     for stop in [Stop::BeforeCreate, Stop::DuringPrepare, Stop::BeforeCommit, Stop::AfterCommit, Stop::Nowhere] {
         let world = World::new();
-        world.indexes.stop.set(stop);
+        world.indexes.set_stop(stop);
         let killed = world.start();
         killed.accept(add("a", r#"[{"id":1},{"id":2}]"#));
         killed.accept(remove("a", &["2"]));
         killed.runtime.settle();
         drop(killed);
-        world.indexes.stop.set(Stop::Nowhere);
+        world.indexes.set_stop(Stop::Nowhere);
         let instance = world.start();
         instance.accept(add("a", r#"[{"id":3}]"#));
         instance.runtime.settle();
