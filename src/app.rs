@@ -186,11 +186,7 @@ impl Reader for EngineReader {
 }
 
 impl EngineMesh for ServerMesh {
-    fn ask(
-        &self,
-        to: CoreId,
-        question: engine::Question,
-    ) -> LocalBoxFuture<'static, Result<engine::Answer, AskError>> {
+    fn ask(&self, to: CoreId, question: engine::Question) -> LocalBoxFuture<'static, Result<engine::Answer, AskError>> {
         let asked = self.mesh.ask(to, Question::Engine(question));
         async move {
             match asked.await? {

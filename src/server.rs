@@ -4,16 +4,16 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use shards::mesh::Mesh;
 use shards::placement::{default_core_count, host_cpus};
 use shards::runtime::{CoresConfig, Runtime, run_cores};
 use storage_engine::io::uring::UringDisk;
-use time::OffsetDateTime;
 
-use crate::api::router::{Answer, Call, Host, Router};
-use crate::auth::KeySet;
-use crate::http::Response;
+use crate::api::router::Router;
+use crate::app::{Answer, App, Question};
 use crate::net::tls::Tls;
 use crate::net::{CoreListeners, CoreNet, Limits, StopSignal, serve_core};
 use crate::options::Options;
@@ -24,6 +24,8 @@ use crate::preflight;
 const CONNECTION_FILES_PERCENT: u64 = 80;
 /// The part of the machine's memory that bodies of requests may take on all cores together.
 const BODY_MEMORY_PERCENT: u64 = 15;
+/// How often a core that is being opened looks whether the server is to stop.
+const STOP_LOOK: Duration = Duration::from_millis(50);
 
 /// Runs the server until it is told to stop. Exit codes: 0 for `--help` and `--version`, 2 for a wrong command line, 1 for
 /// any other failure of the start, 130 and 143 for SIGINT and SIGTERM.
@@ -65,13 +67,18 @@ fn run(options: Options) -> Result<u8, StartError> {
         tls,
         listeners: Mutex::new(listeners.into_iter().map(Some).collect()),
         stop: stop.flag(),
+        failure: Mutex::new(None),
     });
+    let cores_shared = shared.clone();
     let config = CoresConfig { cores: Some(core_count), ..CoresConfig::new(Arc::new(|_| Rc::new(UringDisk))) };
-    let cores = run_cores(config, move |runtime, mesh| start_core(shared.clone(), runtime, mesh))?;
+    let cores = run_cores(config, move |runtime, mesh| start_core(cores_shared.clone(), runtime, mesh))?;
     for address in &addresses {
         tracing::info!("listening on {scheme}://{address}");
     }
     let failed = cores.join();
+    if let Some(cause) = shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        return Err(cause.into());
+    }
     match failed.first() {
         None => Ok(stop.exit_code()),
         Some((core, cause)) => Err(format!("core {} ended: {cause}", core.0).into()),
@@ -86,9 +93,18 @@ struct Shared {
     /// Taken by each core once.
     listeners: Mutex<Vec<Option<CoreListeners>>>,
     stop: Arc<AtomicBool>,
+    /// Why the server stops by itself.
+    failure: Mutex<Option<String>>,
 }
 
 impl Shared {
+    /// Stops the server because of this.
+    fn fail(&self, cause: String) {
+        tracing::error!(cause, "the server stops");
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
     fn take_listeners(&self, core: usize) -> Option<CoreListeners> {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.get_mut(core).and_then(Option::take)
@@ -96,57 +112,32 @@ impl Shared {
 }
 
 /// One core's life: its part of the server is built, and it serves until the stop.
-async fn start_core(shared: Arc<Shared>, runtime: Rc<dyn Runtime>, _mesh: Mesh<(), ()>) {
+async fn start_core(shared: Arc<Shared>, runtime: Rc<dyn Runtime>, mesh: Mesh<Question, Answer>) {
     let Some(listeners) = shared.take_listeners(usize::from(runtime.core().0)) else { return };
-    let router = Router::new(Rc::new(Front::new(shared.options.clone())), routes());
-    let net = CoreNet::new(Rc::new(router), shared.limits.clone());
+    let Some(app) = start_app(&shared, &runtime, mesh).await else { return };
+    let net = CoreNet::new(Rc::new(Router::new(app, crate::api::routes())), shared.limits.clone());
     let tls = shared.tls.as_ref().map(Tls::for_core);
     if let Err(error) = serve_core(runtime, net, listeners, tls, shared.stop.clone()).await {
-        tracing::error!(%error, "a core cannot listen; the server stops");
-        shared.stop.store(true, Ordering::Relaxed);
+        shared.fail(format!("a core cannot listen: {error}"));
     }
 }
 
-/// The server as far as routes without data need it.
-struct Front {
-    options: Arc<Options>,
-    keys: Arc<KeySet>,
-}
-
-impl Front {
-    fn new(options: Arc<Options>) -> Front {
-        let keys = Arc::new(KeySet::new(options.master_key.as_deref(), []));
-        Front { options, keys }
+/// Opens a core's part of the server; `None` when the server is to stop. A core whose data cannot be opened stops them all.
+async fn start_app(shared: &Arc<Shared>, runtime: &Rc<dyn Runtime>, mesh: Mesh<Question, Answer>) -> Option<Rc<App>> {
+    let start = std::pin::pin!(App::start(runtime.clone(), mesh, shared.options.clone()));
+    let stopped = std::pin::pin!(async {
+        while !shared.stop.load(Ordering::Relaxed) {
+            runtime.sleep(STOP_LOOK).await;
+        }
+    });
+    match select(start, stopped).await {
+        Either::Left((Ok(app), _)) => Some(app),
+        Either::Left((Err(error), _)) => {
+            shared.fail(format!("the database cannot be opened: {error}"));
+            None
+        }
+        Either::Right(_) => None,
     }
-}
-
-impl Host for Front {
-    fn keys(&self) -> Arc<KeySet> {
-        self.keys.clone()
-    }
-
-    fn now(&self) -> OffsetDateTime {
-        OffsetDateTime::now_utc()
-    }
-
-    fn payload_bytes_max(&self) -> u64 {
-        self.options.payload_bytes_max
-    }
-}
-
-fn routes() -> Vec<crate::api::router::Route<Front>> {
-    crate::routes! {
-        Get "/" - => root;
-        Get "/health" - => health;
-    }
-}
-
-async fn root(_: Call<Front>) -> Answer {
-    Ok(Response::json(200, br#"{"status":"Meilisearch is running"}"#.to_vec()))
-}
-
-async fn health(_: Call<Front>) -> Answer {
-    Ok(Response::json(200, br#"{"status":"available"}"#.to_vec()))
 }
 
 /// The bounds of one core's connections, from what the machine allows to all of them.
