@@ -57,7 +57,7 @@ impl Engine {
                 settings: &view.settings,
                 fields: &view.fields,
                 partitions: view.partition_count(),
-                planner: &*self.planners.get(&view.settings),
+                planner: &self.planners.get(&view.settings),
             };
             let answer = crate::search::search(&searched, &request, &asker, &RuntimePacer(self.runtime.clone())).await;
             if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
