@@ -224,14 +224,14 @@ fn indexes(param: &Param) -> Result<Option<Vec<String>>, ApiError> {
     Ok(Some(items))
 }
 
-/// A date; beyond the years that dates of tasks can have, the first or last of them.
+/// A date. The reference sorts dates before 1970 behind all others, so that nothing is after them and everything before; clients
+/// see that, so it is kept. Dates beyond what a task can have are the last.
 fn date(param: &Param, bound: Bound, code: ErrorCode) -> Result<Option<Timestamp>, ApiError> {
     if param.text() == "*" {
         return Ok(None);
     }
-    let date = parse_date(param.text(), bound, code)?;
-    let nearest = if date.year() < 1970 { i64::MIN } else { i64::MAX };
-    Ok(Some(Timestamp::from_date(date).unwrap_or(Timestamp(nearest))))
+    let date = Timestamp::from_date(parse_date(param.text(), bound, code)?).filter(|date| date.0 >= 0);
+    Ok(Some(date.unwrap_or(Timestamp(i64::MAX))))
 }
 
 #[cfg(test)]
@@ -262,6 +262,12 @@ mod tests {
         ] {
             assert_eq!(filter(raw), Err(code), "{raw}");
         }
+    }
+
+    #[test]
+    fn dates_before_1970_lie_behind_all_others() {
+        let read = filter("afterEnqueuedAt=0000-01-01&beforeEnqueuedAt=1969-12-31T23:59:59Z").unwrap();
+        assert_eq!((read.enqueued.after, read.enqueued.before), (Some(Timestamp(i64::MAX)), Some(Timestamp(i64::MAX))));
     }
 
     #[test]
