@@ -1,10 +1,11 @@
 //! The process: options, what the machine must allow, sockets, cores, and the stop.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 use shards::mesh::Mesh;
@@ -15,7 +16,7 @@ use storage_engine::io::uring::UringDisk;
 use crate::api::router::Router;
 use crate::app::{Answer, App, Question};
 use crate::net::tls::Tls;
-use crate::net::{CoreListeners, CoreNet, Limits, StopSignal, serve_core};
+use crate::net::{BindError, CoreListeners, CoreNet, Limits, StopSignal, serve_core};
 use crate::options::Options;
 use crate::options::master_key::{self, MasterKeyAdvice};
 use crate::preflight;
@@ -26,6 +27,10 @@ const CONNECTION_FILES_PERCENT: u64 = 80;
 const BODY_MEMORY_PERCENT: u64 = 15;
 /// How often a core that is being opened looks whether the server is to stop.
 const STOP_LOOK: Duration = Duration::from_millis(50);
+/// How long to wait for an address that another process uses.
+const ADDRESS_WAIT: Duration = Duration::from_secs(3);
+/// How often to try it.
+const ADDRESS_LOOK: Duration = Duration::from_millis(20);
 
 /// Runs the server until it is told to stop. Exit codes: 0 for `--help` and `--version`, 2 for a wrong command line, 1 for
 /// any other failure of the start, 130 and 143 for SIGINT and SIGTERM.
@@ -58,7 +63,7 @@ fn run(options: Options) -> Result<u8, StartError> {
     let _lock = preflight::lock_directory(&options.db_path)?;
     let core_count = options.cores.unwrap_or_else(|| default_core_count(&host_cpus()));
     let limits = limits(&options, open_files, core_count);
-    let (listeners, addresses) = crate::net::bind(&options.http_addr, core_count)?;
+    let (listeners, addresses) = bind_when_free(&options.http_addr, core_count)?;
     let stop = StopSignal::install()?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let shared = Arc::new(Shared {
@@ -82,6 +87,22 @@ fn run(options: Options) -> Result<u8, StartError> {
     match failed.first() {
         None => Ok(stop.exit_code()),
         Some((core, cause)) => Err(format!("core {} ended: {cause}", core.0).into()),
+    }
+}
+
+/// Binds the address, waiting a while for it: the kernel takes down the sockets of a killed process only when its rings are
+/// gone, some time after the process itself, and whoever restarts a server does not wait for that.
+fn bind_when_free(address: &str, core_count: u16) -> Result<(Vec<CoreListeners>, Vec<SocketAddr>), BindError> {
+    let give_up = Instant::now() + ADDRESS_WAIT;
+    loop {
+        match crate::net::bind(address, core_count) {
+            Err(BindError::InUse { .. }) if Instant::now() < give_up => {
+                // This is the main thread, before any executor runs.
+                #[allow(clippy::disallowed_methods)]
+                std::thread::sleep(ADDRESS_LOOK);
+            }
+            bound => return bound,
+        }
     }
 }
 

@@ -22,7 +22,9 @@ async fn fields(call: Call<App>) -> Answer {
     let query = FieldsQuery::from_body(&call.json()?)?;
     let state = call.app.control.state();
     let view = state.index(call.param(0)).ok_or_else(|| ApiError::index_not_found(call.param(0)))?;
-    let names = view.fields.iter().map(|(_, name)| name);
+    // A primary key that was named counts as met, also while no document has it.
+    let primary_key = view.primary_key.as_deref().filter(|key| view.fields.id(key).is_none());
+    let names = view.fields.iter().map(|(_, name)| name).chain(primary_key);
     Ok(Response::from_json(200, &list(&query, names, &view.settings)))
 }
 

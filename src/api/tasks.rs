@@ -1,7 +1,13 @@
 //! Tasks: lists, single ones, their payloads, and taking them back or forgetting them.
 
 use roaring::RoaringBitmap;
-use serde_json::{Value, json};
+use serde_json::json;
+use shards::document::PayloadFormat;
+use shards::document::names::FieldNames;
+use shards::document::payload::{DocumentFields, Documents};
+use shards::document::record::write_fields;
+use shards::fields::FieldsMap;
+use shards::runtime::{Checkpoint, Runtime};
 use shards::timestamp::Timestamp;
 
 use super::decode::{Bound, Param, Params, check_index_uid, parse_date};
@@ -118,26 +124,29 @@ async fn documents(call: Call<App>) -> Answer {
     let payload = call.app.control.payload(uid, scope(&call.grant)).await?;
     let body = match payload.format {
         Format::Ndjson => payload.bytes,
-        Format::Json => one_after_another(&payload.bytes)?,
-        Format::Csv { .. } => return Err(ApiError::new(ErrorCode::TaskFileNotFound, "CSV payloads cannot be shown.")),
+        Format::Json => one_after_another(&*call.app.runtime, &payload.bytes, PayloadFormat::Json).await?,
+        Format::Csv { delimiter } => {
+            one_after_another(&*call.app.runtime, &payload.bytes, PayloadFormat::Csv { delimiter }).await?
+        }
     };
     Ok(Response::with_type(200, "application/x-ndjson", body))
 }
 
-/// The objects of a JSON payload without anything between them.
-fn one_after_another(payload: &[u8]) -> Result<Vec<u8>, ApiError> {
-    let mut values = serde_json::Deserializer::from_slice(payload).into_iter::<Value>();
-    // What follows the array was accepted unseen; it is not part of the documents.
-    let value = values.next().transpose().map_err(ApiError::internal)?.unwrap_or(Value::Null);
-    let objects = match value {
-        Value::Array(objects) => objects,
-        object => vec![object],
-    };
+/// The documents of a payload as JSON objects without anything between them.
+async fn one_after_another(runtime: &dyn Runtime, payload: &[u8], format: PayloadFormat) -> Result<Vec<u8>, ApiError> {
     let mut body = Vec::with_capacity(payload.len());
-    for object in objects {
-        serde_json::to_writer(&mut body, &object).map_err(ApiError::internal)?;
+    let mut checkpoint = Checkpoint::default();
+    let mut documents = Documents::new(payload, format).map_err(ApiError::internal)?;
+    let mut document = DocumentFields::default();
+    // The names of one document at a time, so that its fields keep the order in which it has them.
+    loop {
+        let mut map = FieldsMap::default();
+        if !documents.next(&mut FieldNames::new(&mut map), &mut document).map_err(ApiError::internal)? {
+            return Ok(body);
+        }
+        write_fields(document.iter(), &map, &mut body);
+        checkpoint.tick(runtime).await;
     }
-    Ok(body)
 }
 
 /// A path segment as the number of a task.
@@ -224,19 +233,24 @@ fn indexes(param: &Param) -> Result<Option<Vec<String>>, ApiError> {
     Ok(Some(items))
 }
 
-/// A date; beyond the years that dates of tasks can have, the first or last of them.
+/// A date. The reference sorts dates before 1970 behind all others, so that nothing is after them and everything before; clients
+/// see that, so it is kept. Dates beyond what a task can have are the last.
 fn date(param: &Param, bound: Bound, code: ErrorCode) -> Result<Option<Timestamp>, ApiError> {
     if param.text() == "*" {
         return Ok(None);
     }
-    let date = parse_date(param.text(), bound, code)?;
-    let nearest = if date.year() < 1970 { i64::MIN } else { i64::MAX };
-    Ok(Some(Timestamp::from_date(date).unwrap_or(Timestamp(nearest))))
+    let date = Timestamp::from_date(parse_date(param.text(), bound, code)?).filter(|date| date.0 >= 0);
+    Ok(Some(date.unwrap_or(Timestamp(i64::MAX))))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
+    use storage_engine::io::mem::MemDisk;
+
     use super::*;
+    use crate::control::testing::TestRuntime;
 
     fn filter(raw: &str) -> Result<Filter, ErrorCode> {
         selection_filter(&Params::parse(raw)).map_err(|error| error.code)
@@ -265,6 +279,12 @@ mod tests {
     }
 
     #[test]
+    fn dates_before_1970_lie_behind_all_others() {
+        let read = filter("afterEnqueuedAt=0000-01-01&beforeEnqueuedAt=1969-12-31T23:59:59Z").unwrap();
+        assert_eq!((read.enqueued.after, read.enqueued.before), (Some(Timestamp(i64::MAX)), Some(Timestamp(i64::MAX))));
+    }
+
+    #[test]
     fn stars_are_no_restriction_and_empty_lists_match_nothing() {
         assert_eq!(filter("uids=1,*&statuses=*&afterEnqueuedAt=*"), Ok(Filter::default()));
         assert_eq!(filter("uids=").unwrap().uids, Some(RoaringBitmap::new()));
@@ -272,8 +292,17 @@ mod tests {
 
     #[test]
     fn objects_stand_one_after_another() {
-        let body = one_after_another(br#" [ {"a": 1}, {"b": [1, 2]} ] x"#).unwrap();
-        assert_eq!(body, br#"{"a":1}{"b":[1,2]}"#);
-        assert_eq!(one_after_another(br#"{"a": 1}"#).unwrap(), br#"{"a":1}"#);
+        let runtime = TestRuntime::new(Rc::new(MemDisk::new()));
+        let shown = |payload: &str, format| {
+            let body = runtime.run(one_after_another(&runtime, payload.as_bytes(), format)).unwrap();
+            String::from_utf8(body.unwrap()).unwrap()
+        };
+        assert_eq!(
+            shown(r#" [ {"b": 1, "a": {"c": 2}}, {"a": [1, 2]} ] x"#, PayloadFormat::Json),
+            r#"{"b":1,"a":{"c":2}}{"a":[1,2]}"#
+        );
+        assert_eq!(shown(r#"{"a": 1}"#, PayloadFormat::Json), r#"{"a":1}"#);
+        let csv = PayloadFormat::Csv { delimiter: b';' };
+        assert_eq!(shown("b;a:number\nx;1\n;2\n", csv), r#"{"b":"x","a":1}{"b":null,"a":2}"#);
     }
 }

@@ -5,7 +5,7 @@ use shards::error::UserError;
 use shards::runtime::Checkpoint;
 
 use super::message::{ControlError, ListQuery, Payload};
-use super::plane::ControlPlane;
+use super::plane::{ControlPlane, Processing};
 use crate::tasks::filter::{Page, Scope};
 use crate::tasks::task::{BatchUid, Content, Status, Task, TaskUid};
 use crate::tasks::view;
@@ -60,9 +60,8 @@ impl ControlPlane {
     }
 
     pub(super) fn batch_json(&self, uid: BatchUid, scope: &Scope) -> Result<Vec<u8>, ControlError> {
-        let batch = if self.batches.borrow().shows(scope, uid) { self.batch_object(uid)? } else { None };
         let not_found = || UserError::new("batch_not_found", format!("Batch `{}` not found.", uid.0));
-        encode(&batch.ok_or_else(not_found)?)
+        encode(&self.batch_object(uid, scope)?.ok_or_else(not_found)?)
     }
 
     /// A page of batches, cut as [`Self::tasks_json`] does.
@@ -76,21 +75,22 @@ impl ControlPlane {
             checkpoint.tick(&*self.runtime).await;
             // The reference takes the number of the batch for that of a task here. Clients see the gap, so it is kept.
             let hidden = by_index && self.queue.borrow().has_no_single_index(TaskUid(uid));
-            if hidden || !self.batches.borrow().shows(&query.scope, BatchUid(uid)) {
+            if hidden {
                 continue;
             }
-            if let Some(object) = self.batch_object(BatchUid(uid))? {
+            if let Some(object) = self.batch_object(BatchUid(uid), &query.scope)? {
                 shown.push((uid, object));
             }
         }
         frame(shown, matching.len(), query.page)
     }
 
-    fn batch_object(&self, uid: BatchUid) -> Result<Option<Value>, ControlError> {
-        if let Some(processing) = &*self.processing.borrow()
-            && processing.batch.uid == uid
+    /// A batch as JSON; `None` when there is none or the scope hides it.
+    fn batch_object(&self, uid: BatchUid, scope: &Scope) -> Result<Option<Value>, ControlError> {
+        if let Some(Processing { batch, progress }) = &*self.processing.borrow()
+            && batch.uid == uid
         {
-            return Ok(Some(processing.batch.object(Some(&processing.progress))));
+            return Ok(batch.is_shown(scope).then(|| batch.object(Some(progress))));
         }
         if !self.batches.borrow().contains(uid) {
             return Ok(None);
@@ -98,9 +98,9 @@ impl ControlPlane {
         if let Some(batch) = &*self.ended.borrow()
             && batch.uid == uid
         {
-            return Ok(Some(batch.object(None)));
+            return Ok(batch.is_shown(scope).then(|| batch.object(None)));
         }
-        Ok(self.store.batch(uid)?.map(|batch| batch.object(None)))
+        Ok(self.store.batch(uid)?.filter(|batch| batch.is_shown(scope)).map(|batch| batch.object(None)))
     }
 }
 

@@ -1,11 +1,12 @@
 //! Tasks that were processed together: the record of it, and how clients see it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use shards::timestamp::Timestamp;
 
+use super::filter::Scope;
 use super::task::{BatchUid, Content, Kind, Status, Task};
 use super::view;
 use crate::api::settings::SettingsPatch;
@@ -28,6 +29,9 @@ pub struct Batch {
     pub enqueued: Option<[Timestamp; 2]>,
     /// Why it holds no more tasks.
     pub strategy: String,
+    /// Names of indexes that find it beside those in the stats: of swaps and renames.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub also_under: BTreeSet<String>,
 }
 
 /// How many tasks of which sort a batch holds.
@@ -58,6 +62,7 @@ pub struct BatchBuilder {
     settings: Option<SettingsPatch>,
     stats: Stats,
     enqueued: Option<[Timestamp; 2]>,
+    also_under: BTreeSet<String>,
 }
 
 impl BatchBuilder {
@@ -75,6 +80,9 @@ impl BatchBuilder {
                 self.stats.indexes.insert(index.into(), 1);
             }
             None => {}
+        }
+        if matches!(task.kind(), Kind::IndexSwap | Kind::IndexUpdate) {
+            self.also_under.extend(task.content.index_names().into_iter().map(String::from));
         }
         let [first, last] = self.enqueued.unwrap_or([task.enqueued_at; 2]);
         self.enqueued = Some([first.min(task.enqueued_at), last.max(task.enqueued_at)]);
@@ -101,12 +109,17 @@ impl BatchBuilder {
         if let Some(settings) = &self.settings {
             self.details.extend(settings.details());
         }
-        let Self { details, stats, enqueued, .. } = self;
-        Batch { uid, details, stats, started_at, finished_at, enqueued, strategy }
+        let Self { details, stats, enqueued, also_under, .. } = self;
+        Batch { uid, details, stats, started_at, finished_at, enqueued, strategy, also_under }
     }
 }
 
 impl Batch {
+    /// Whether a key of this scope sees it: at least one of its tasks is of an index that the key covers.
+    pub fn is_shown(&self, scope: &Scope) -> bool {
+        *scope == Scope::All || self.stats.indexes.keys().any(|index| scope.covers(index))
+    }
+
     /// The object that clients see; `progress` only while it is being processed.
     pub fn object(&self, progress: Option<&Progress>) -> Value {
         let named = |(name, count): (&str, &u64)| (name.to_string(), Value::from(*count));

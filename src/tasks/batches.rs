@@ -6,7 +6,7 @@ use roaring::RoaringBitmap;
 
 use super::batch::Batch;
 use super::column::Column;
-use super::filter::{Filter, Scope};
+use super::filter::Filter;
 use super::queue::{Queue, narrow, union};
 use super::task::{BatchUid, Kind, Status, TaskUid};
 
@@ -35,7 +35,7 @@ impl Batches {
         for kind in batch.stats.kinds.keys() {
             self.by_kind.entry(*kind).or_default().insert(uid);
         }
-        for index in batch.stats.indexes.keys() {
+        for index in batch.stats.indexes.keys().chain(&batch.also_under) {
             self.by_index.entry(index.clone()).or_default().insert(uid);
         }
         self.first_enqueued_at.set(uid, batch.enqueued.map(|[first, _]| first.0));
@@ -106,12 +106,6 @@ impl Batches {
         narrow(&mut found, &self.finished_at, filter.finished);
         found
     }
-
-    /// Whether a key of this scope sees a batch: at least one of its tasks is of an index that the key covers.
-    pub fn shows(&self, scope: &Scope, uid: BatchUid) -> bool {
-        *scope == Scope::All
-            || self.by_index.iter().any(|(index, batches)| scope.covers(index) && batches.contains(uid.0))
-    }
 }
 
 #[cfg(test)]
@@ -120,8 +114,8 @@ mod tests {
 
     use super::*;
     use crate::tasks::batch::BatchBuilder;
-    use crate::tasks::filter::Dates;
-    use crate::tasks::task::{Content, Task};
+    use crate::tasks::filter::{Dates, Scope};
+    use crate::tasks::task::{Content, Swap, Task};
 
     /// Batch 0: deletions in `a`, one failed. Batch 1: a dump. Batch 2: a deletion in `b`, canceled by task 4.
     fn fixture() -> (Batches, Queue) {
@@ -170,6 +164,20 @@ mod tests {
         assert_eq!(found(Filter { enqueued: after, ..Filter::default() }), [1, 2]);
     }
 
+    /// A swap belongs to no single index, and yet a filter by either of its indexes finds its batch.
+    #[test]
+    fn swaps_are_found_under_both_names() {
+        let swap = Swap { indexes: ["a".into(), "b".into()], rename: false };
+        let task = Task::accepted(TaskUid(0), Content::IndexSwap { swaps: vec![swap] }.into(), Timestamp(0));
+        let (mut batches, mut builder) = (Batches::default(), BatchBuilder::default());
+        builder.add(&task);
+        let batch = builder.build(BatchUid(0), (Timestamp(0), None), String::new());
+        batches.insert(&batch);
+        let filter = Filter { indexes: Some(vec!["b".into()]), ..Filter::default() };
+        assert_eq!(batches.matching(&filter, &Queue::default(), None).len(), 1);
+        assert!(!batch.is_shown(&Scope::Indexes(vec!["b".into()])) && batch.is_shown(&Scope::All));
+    }
+
     #[test]
     fn a_batch_in_progress_is_not_found_by_its_tasks() {
         let (batches, queue) = fixture();
@@ -182,7 +190,5 @@ mod tests {
         let (mut batches, queue) = fixture();
         batches.forget(&[0, 9].into_iter().collect());
         assert_eq!(batches.matching(&Filter::default(), &queue, None).iter().collect::<Vec<_>>(), [1, 2]);
-        assert!(!batches.shows(&Scope::Indexes(vec!["a".into()]), BatchUid(0)));
-        assert!(batches.shows(&Scope::Indexes(vec!["b*".into()]), BatchUid(2)));
     }
 }

@@ -1,6 +1,7 @@
 //! What the owner of an index's partition 0 does when asked: it keeps the catalog and coordinates batches.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -259,8 +260,8 @@ impl Engine {
         next.numbers = plan.numbers.clone();
         let primary_key = next.primary_key.clone();
         let pending = match self.partitions_wanted(&view, documents) {
-            Some(count) => self.build_anew(&view, &catalog, next, &plan, (epoch, count, cleared)).await?,
-            None => self.build(&view, &catalog, next, &plan, (epoch, cleared)).await?,
+            Some(count) => self.build_anew(&view, &catalog, next, plan, (epoch, count, cleared)).await?,
+            None => self.build(&view, &catalog, next, plan, (epoch, cleared)).await?,
         };
         *home.pending.borrow_mut() = Some(pending);
         Ok(Prepared { index, epoch, outcomes, primary_key })
@@ -319,7 +320,7 @@ impl Engine {
         view: &IndexView,
         catalog: &Catalog,
         mut next: Catalog,
-        plan: &Plan,
+        mut plan: Plan,
         (epoch, cleared): (Epoch, bool),
     ) -> Result<Pending, EngineError> {
         let first = Place { index: view.id, layout: view.layout, partition: PartitionNo(0) };
@@ -331,7 +332,7 @@ impl Engine {
             .collect();
         let share = share_of(&next, epoch);
         let built = touched.iter().map(|number| {
-            let place = Place { partition: *number, ..first };
+            let (place, plan) = (Place { partition: *number, ..first }, &plan);
             let begin =
                 PartitionQuestion::Begin { share: share.clone(), before: catalog.settings.clone(), clear: cleared };
             async move {
@@ -346,7 +347,7 @@ impl Engine {
         for (number, delta) in touched.iter().zip(try_join_all(built).await?) {
             next.add_delta(usize::from(number.0), &delta);
         }
-        self.write_catalog(first, Some(catalog), &next, plan, cleared).await?;
+        self.write_catalog(first, Some(catalog), &next, std::mem::take(&mut plan.ids), cleared).await?;
         Ok(Pending { epoch, layout: view.layout, catalog: next, touched })
     }
 
@@ -356,7 +357,7 @@ impl Engine {
         first: Place,
         before: Option<&Catalog>,
         next: &Catalog,
-        plan: &Plan,
+        ids: BTreeMap<Box<str>, Option<u32>>,
         cleared: bool,
     ) -> Result<(), EngineError> {
         let home = self.partition(first)?;
@@ -365,7 +366,7 @@ impl Engine {
         if cleared && writer.txn().entry_count(EXTERNAL_IDS) > 0 {
             writer.txn().clear(EXTERNAL_IDS).map_err(PartitionError::from)?;
         }
-        for (id, number) in &plan.ids {
+        for (id, number) in ids {
             let written = match number {
                 Some(number) => writer.txn().put(EXTERNAL_IDS, id.as_bytes(), &number.to_be_bytes()),
                 None => writer.txn().delete(EXTERNAL_IDS, id.as_bytes()).map(drop),

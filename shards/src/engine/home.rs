@@ -118,6 +118,9 @@ impl PartitionHome {
         let reader = Rc::new(PartitionReader::new(snapshot, self.number, facts, memory));
         let now = self.runtime.now();
         let mut readers = self.readers.borrow_mut();
+        if let Some((_, (before, _))) = readers.last_key_value() {
+            before.forget_cached();
+        }
         readers.insert(share.epoch, (reader, now));
         while readers.len() > EPOCHS_MIN {
             // An epoch's age counts from when the next one took its place.

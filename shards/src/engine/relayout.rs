@@ -29,7 +29,7 @@ impl Engine {
         view: &IndexView,
         catalog: &Catalog,
         mut next: Catalog,
-        plan: &Plan,
+        mut plan: Plan,
         (epoch, count, cleared): (Epoch, u16, bool),
     ) -> Result<Pending, EngineError> {
         let old = Place { index: view.id, layout: view.layout, partition: PartitionNo(0) };
@@ -50,7 +50,7 @@ impl Engine {
             answer_as!(self.ask_partition(place, begin).await, Answer::Done => ())?;
         }
         let reader = self.reader(old, view.epoch)?;
-        self.send_documents(first, count, if cleared { None } else { Some(&reader) }, plan).await?;
+        self.send_documents(first, count, if cleared { None } else { Some(&reader) }, &plan).await?;
         let finished = partitions(first, count).map(|place| async move {
             let answer = self.ask_partition(place, PartitionQuestion::Finish).await;
             answer_as!(answer, Answer::Finished(delta) => delta)
@@ -62,7 +62,7 @@ impl Engine {
             self.copy_ids(first, &reader).await?;
         }
         debug_assert_eq!(catalog.partition_count(), 1, "only an index of one partition is laid out anew");
-        self.write_catalog(first, None, &next, plan, false).await?;
+        self.write_catalog(first, None, &next, std::mem::take(&mut plan.ids), false).await?;
         let touched = (0..count).map(PartitionNo).collect();
         Ok(Pending { epoch, layout: first.layout, catalog: next, touched })
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashSet;
 use storage_engine::{ReadTree, Snapshot};
 
 use super::catalog::Catalog;
@@ -80,8 +80,8 @@ pub struct Draft {
     fields: FieldsMap,
     numbers: DocNumbers,
     /// Ids given (a number) or taken away by the batch.
-    ids: AHashMap<Box<str>, Option<u32>>,
-    changes: AHashMap<u32, Change>,
+    ids: BTreeMap<Box<str>, Option<u32>>,
+    changes: BTreeMap<u32, Change>,
     /// The records of changes.
     records: Vec<u8>,
     /// Whether all documents from before the batch go.
@@ -96,8 +96,7 @@ pub struct Plan {
     pub numbers: DocNumbers,
     /// External ids that are new, changed (a number) or gone, in byte order.
     pub ids: BTreeMap<Box<str>, Option<u32>>,
-    /// Changes by rising document.
-    changes: Vec<(u32, Change)>,
+    changes: BTreeMap<u32, Change>,
     records: Vec<u8>,
 }
 
@@ -111,8 +110,8 @@ impl Draft {
             primary_key: catalog.primary_key.clone(),
             fields: (*catalog.fields).clone(),
             numbers: catalog.numbers.clone(),
-            ids: AHashMap::new(),
-            changes: AHashMap::new(),
+            ids: BTreeMap::new(),
+            changes: BTreeMap::new(),
             records: Vec::new(),
             cleared: false,
         }
@@ -165,6 +164,8 @@ impl Draft {
         }
         let inferred = key.take().map_or_else(|| infer(&document, names.map()), Ok)?;
         let mut finder = KeyFinder::new(&inferred);
+        // Records are about as long as the payload; memory that is not used is never touched.
+        self.records.reserve(addition.payload.len());
         let kind = match addition.method {
             Method::Replace => ChangeKind::Replace,
             Method::Update => ChangeKind::Merge,
@@ -338,13 +339,11 @@ impl Draft {
     /// Ends the batch. `names_before` is the map of names from before the batch, shared on when nothing was added.
     pub fn finish(self, names_before: &Arc<FieldsMap>) -> Plan {
         let same = self.fields.len() == names_before.len();
-        let mut changes: Vec<(u32, Change)> = self.changes.into_iter().collect();
-        changes.sort_unstable_by_key(|(number, _)| *number);
         Plan {
             fields: if same { names_before.clone() } else { Arc::new(self.fields) },
             numbers: self.numbers,
-            ids: self.ids.into_iter().collect(),
-            changes,
+            ids: self.ids,
+            changes: self.changes,
             records: self.records,
         }
     }
@@ -353,7 +352,7 @@ impl Draft {
 impl Plan {
     /// Whether any document of a partition changes.
     pub fn touches(&self, partition: PartitionNo, count: u16) -> bool {
-        self.changes.iter().any(|(number, _)| DocId(*number).partition(count) == partition)
+        self.changes.keys().any(|number| DocId(*number).partition(count) == partition)
     }
 
     /// All changes with their records, by rising document.
@@ -366,7 +365,7 @@ impl Plan {
     /// The changes in one partition of `count`, in pieces.
     pub fn chunks(&self, partition: PartitionNo, count: u16) -> impl Iterator<Item = RecordChunk> {
         let mut of_partition =
-            self.changes.iter().filter(move |(number, _)| DocId(*number).partition(count) == partition);
+            self.changes.iter().filter(move |(number, _)| DocId(**number).partition(count) == partition);
         std::iter::from_fn(move || {
             let mut chunk = RecordChunk::default();
             while chunk.len() < CHUNK_BYTES {

@@ -143,6 +143,7 @@ impl Gatherer {
                 let first = u16::from_be_bytes([text[0], text.get(1).copied().unwrap_or(0)]);
                 groups.entry(first).or_default().push(term as TermNo);
             }
+            checkpoint.tick(runtime).await;
         }
         let mut order = vec![0u32; self.entries.len()];
         for (chunk, entries) in self.entries.chunks(4096).enumerate() {

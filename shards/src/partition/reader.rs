@@ -165,6 +165,12 @@ impl PartitionReader {
         })
     }
 
+    /// Lets go of what was kept for later requests, when a newer epoch has taken this one's place.
+    pub fn forget_cached(&self) {
+        *self.cache.borrow_mut() = TermCache::default();
+        self.queries.clear();
+    }
+
     /// A document's stored form; `None` when the partition has no such document.
     pub fn record(&self, document: LocalDocId) -> Result<Option<Record<'_>>, PartitionError> {
         let bytes = self.snapshot.get(DOCUMENTS, &document.0.to_be_bytes())?;

@@ -287,11 +287,13 @@ impl PartitionWriter {
                 _ => self.txn.put(META, &documents_key(chunk), &encode_chunk(&self.documents, chunk))?,
             }
         }
-        let changes: Vec<TermChange> = std::mem::take(&mut self.kinds).into_iter().collect();
-        let mut dictionary = self.dictionary.changed(&changes);
-        if dictionary.needs_rebuild() {
-            dictionary = rebuild(&*self.runtime, &dictionary).await;
-        }
+        let kinds = std::mem::take(&mut self.kinds);
+        let dictionary = if self.dictionary.takes(kinds.len()) {
+            let changes: Vec<TermChange> = kinds.into_iter().collect();
+            self.dictionary.changed(&changes)
+        } else {
+            rebuild(&*self.runtime, &self.dictionary, kinds).await
+        };
         let mut delta = std::mem::take(&mut self.delta);
         delta.geo_points = self.txn.entry_count(GEO_POINTS);
         delta.documents = self.documents.len();
@@ -348,17 +350,34 @@ fn count_fields(distribution: &mut Vec<i64>, names: &FieldsMap, record: Record<'
     }
 }
 
-async fn rebuild(runtime: &dyn Runtime, dictionary: &Dictionary) -> Dictionary {
-    /// Terms added between two looks at the clock.
+/// A dictionary built anew from another one and changes to it.
+async fn rebuild(runtime: &dyn Runtime, old: &Dictionary, kinds: KindChanges) -> Dictionary {
+    /// Terms read from the old dictionary at once.
     const STEP: usize = 256;
-    let mut builder = DictionaryBuilder::default();
-    let mut terms = dictionary.terms_after(None, STEP);
-    while !terms.is_empty() {
-        terms.iter().for_each(|(term, kind)| builder.push(term, *kind));
-        if runtime.should_yield() {
-            runtime.yield_now().await;
+    let (mut builder, mut checkpoint) = (DictionaryBuilder::default(), Checkpoint::default());
+    let mut changes = kinds.into_iter().peekable();
+    let add = |builder: &mut DictionaryBuilder, (term, kind): TermChange| {
+        if let Some(kind) = kind {
+            builder.push(&term, kind);
         }
-        terms = dictionary.terms_after(terms.last().map(|(term, _)| term.as_ref()), STEP);
+    };
+    let mut terms = old.terms_after(None, STEP);
+    while let Some((last, _)) = terms.last() {
+        let last = last.clone();
+        for (term, kind) in terms {
+            while let Some(change) = changes.next_if(|(other, _)| *other < term) {
+                add(&mut builder, change);
+                checkpoint.tick(runtime).await;
+            }
+            let change = changes.next_if(|(other, _)| *other == term);
+            add(&mut builder, change.unwrap_or((term, Some(kind))));
+            checkpoint.tick(runtime).await;
+        }
+        terms = old.terms_after(Some(&last), STEP);
+    }
+    for change in changes {
+        add(&mut builder, change);
+        checkpoint.tick(runtime).await;
     }
     builder.finish()
 }

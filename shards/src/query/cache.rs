@@ -64,6 +64,13 @@ fn kept<K: Hash + Eq + Clone, V>(
 }
 
 impl QueryCache {
+    /// Forgets everything.
+    pub fn clear(&self) {
+        *self.facts.borrow_mut() = Kept::default();
+        *self.classes.borrow_mut() = Kept::default();
+        *self.tables.borrow_mut() = Kept::default();
+    }
+
     /// The facts of a node.
     pub fn facts(&self, key: (NodeQuestion, bool), make: impl FnOnce() -> NodeFacts) -> Rc<NodeFacts> {
         kept(

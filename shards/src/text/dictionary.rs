@@ -10,7 +10,7 @@ use std::rc::Rc;
 use fst::{Automaton, IntoStreamer, Streamer};
 use levenshtein_automata::{DFA, Distance, LevenshteinAutomatonBuilder};
 
-/// From how many changed terms on the map is built anew, at least; see [`Dictionary::needs_rebuild`].
+/// So many changed terms are listed before the map is built anew, at least; see [`Dictionary::takes`].
 const OVERLAY_MIN: usize = 2048;
 /// Largest edit distance that is looked up.
 pub const TYPOS_MAX: u8 = 2;
@@ -126,9 +126,9 @@ impl Dictionary {
         Self { base: self.base.clone(), overlay: Rc::new(merged) }
     }
 
-    /// Whether the list of changes is so long that the map should be built anew (see [`DictionaryBuilder`]).
-    pub fn needs_rebuild(&self) -> bool {
-        self.overlay.len() > OVERLAY_MIN.max(self.base.len() / 32)
+    /// Whether so many more changes may be listed; otherwise the map should be built anew (see [`DictionaryBuilder`]).
+    pub fn takes(&self, changes: usize) -> bool {
+        self.overlay.len() + changes <= OVERLAY_MIN.max(self.base.len() / 32)
     }
 
     /// The first `count` terms that come after `after`, in byte order, for building a map in steps; fewer only at the end.

@@ -26,7 +26,7 @@ pub(crate) use disk::Fuse;
 use disk::FusedDisk;
 use indexes::FakeHandle;
 pub(crate) use indexes::{FakeIndexes, Stop};
-use runtime::TestRuntime;
+pub(crate) use runtime::TestRuntime;
 
 /// No bounds on a batch.
 pub(crate) const NO_LIMITS: Limits = Limits { tasks_max: usize::MAX, payload_bytes_max: u64::MAX };

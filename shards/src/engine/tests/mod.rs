@@ -3,3 +3,4 @@
 mod harness;
 mod model;
 mod recovery;
+mod search;
