@@ -68,8 +68,15 @@ fn load(port: u16, first: u64, mut rng: StdRng, stop: &AtomicBool, promises: &Mu
                 ("/indexes/load/documents", body, Promise::Added { ids, text })
             }
         };
-        // Without an answer nothing was promised: the write may or may not be there, so its numbers are not looked at.
-        let Some(task) = post(port, path, &body) else { return };
+        // Without an answer nothing was promised: the write may or may not be there. What a deletion may have taken is
+        // no longer looked at.
+        let Some(task) = post(port, path, &body) else {
+            if let Promise::Deleted { ids: gone } = &promise {
+                let mut promises = promises.lock().expect("no client panics while it holds the promises");
+                promises.retain(|_, known| !matches!(known, Promise::Added { ids, .. } if ids == gone));
+            }
+            return;
+        };
         let uid = task["taskUid"].as_u64().expect("a 202 names its task");
         if let Promise::Added { ids, .. } = &promise {
             deletable.push(ids.clone());
