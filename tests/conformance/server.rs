@@ -57,7 +57,8 @@ impl Server {
         let (port, key) = (free_port(), spec["master_key"].as_str().filter(|key| !key.is_empty()).map(String::from));
         let at = |name: &str| folder.join(name).to_string_lossy().into_owned();
         let mut base: Vec<String> = flags.split_whitespace().map(String::from).collect();
-        base.extend(["--http-addr".into(), format!("127.0.0.1:{port}"), "--db-path".into(), at("data")]);
+        // Relative, as the default of the flag is.
+        base.extend(["--http-addr".into(), format!("127.0.0.1:{port}"), "--db-path".into(), "data".into()]);
         base.extend(["--dump-dir".into(), at("dumps"), "--snapshot-dir".into(), at("snapshots")]);
         if let Some(key) = &key {
             base.extend(["--master-key".into(), key.clone()]);

@@ -77,3 +77,11 @@ fn real_files_conform() {
     let executor = glommio::LocalExecutorBuilder::default().spawn(|| conform(Rc::new(UringDisk), root));
     executor.expect("an executor starts").join().expect("the checks pass");
 }
+
+#[test]
+fn relative_names_of_real_files_conform() {
+    let folder = tempfile::tempdir_in(".").expect("a temporary folder");
+    let root = PathBuf::from(folder.path().file_name().expect("it has a name"));
+    let executor = glommio::LocalExecutorBuilder::default().spawn(|| conform(Rc::new(UringDisk), root));
+    executor.expect("an executor starts").join().expect("the checks pass");
+}

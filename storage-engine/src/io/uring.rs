@@ -51,6 +51,11 @@ fn names<'a, T: 'a>(
     Box::pin(async move { call().map_err(|error| DiskError::of(path, what, &error)) })
 }
 
+/// glommio opens relative names beside no folder at all, which fails: it gets whole ones only.
+fn whole(path: &Path) -> Result<PathBuf, DiskError> {
+    std::path::absolute(path).map_err(|error| DiskError::of(path, "make absolute", &error))
+}
+
 impl Disk for UringDisk {
     fn open<'a>(&'a self, path: &'a Path, mode: OpenMode) -> IoFuture<'a, Rc<dyn DiskFile>> {
         Box::pin(async move {
@@ -61,7 +66,7 @@ impl Disk for UringDisk {
                 OpenMode::CreateNew => drop(options.create_new(true)),
                 OpenMode::OpenOrCreate => drop(options.create(true)),
             }
-            let file = options.buffered_open(path).await.map_err(|error| glommio_error(path, "open", error))?;
+            let file = options.buffered_open(whole(path)?).await.map_err(|error| glommio_error(path, "open", error))?;
             let len = file.file_size().await.map_err(|error| glommio_error(path, "size", error))?;
             let file: Rc<dyn DiskFile> =
                 Rc::new(UringFile { path: path.to_path_buf(), file, len: Cell::new(len), map: RefCell::new(None) });
@@ -97,7 +102,7 @@ impl Disk for UringDisk {
 
     fn remove_file<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
         // Giving back the space of a large file takes long: the executor's helper thread does it.
-        Box::pin(async move { glommio::io::remove(path).await.map_err(|error| glommio_error(path, "remove", error)) })
+        Box::pin(async move { glommio::io::remove(whole(path)?).await.map_err(|error| glommio_error(path, "remove", error)) })
     }
 
     fn remove_dir_all<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
@@ -109,7 +114,7 @@ impl Disk for UringDisk {
 
     fn sync_dir<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
         Box::pin(async move {
-            let folder = Directory::open(path).await.map_err(|error| glommio_error(path, "open folder", error))?;
+            let folder = Directory::open(whole(path)?).await.map_err(|error| glommio_error(path, "open folder", error))?;
             folder.sync().await.map_err(|error| glommio_error(path, "sync folder", error))?;
             folder.close().await.map_err(|error| glommio_error(path, "close folder", error))
         })
