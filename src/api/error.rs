@@ -19,8 +19,10 @@ pub const RETRY_AFTER_SECONDS: u32 = 10;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// Decides status, type and link.
+    /// Decides type and link, and as a rule the status.
     pub code: ErrorCode,
+    /// The HTTP status of the answer.
+    pub status: u16,
     /// Names the value at fault and what was expected.
     pub message: String,
 }
@@ -28,7 +30,7 @@ pub struct ApiError {
 impl ApiError {
     /// An error with this code and message.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, status: code.status(), message: message.into() }
     }
 
     /// `bad_request` with this message.
@@ -82,7 +84,7 @@ impl From<UserError> for ApiError {
             tracing::error!(code = error.code, "an error code that the interface does not have");
             ErrorCode::Internal
         });
-        Self { code, message: error.message }
+        Self::new(code, error.message)
     }
 }
 

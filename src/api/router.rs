@@ -126,8 +126,8 @@ impl From<AuthError> for ApiError {
 
 /// The answer that an error becomes.
 pub fn error_response(error: &ApiError) -> Response {
-    let response = Response::json(error.code.status(), error.body());
-    if error.code.status() == 503 {
+    let response = Response::json(error.status, error.body());
+    if error.status == 503 {
         return response.header("Retry-After", RETRY_AFTER_SECONDS.to_string());
     }
     response

@@ -1,5 +1,7 @@
 //! What a search asks for, from a body or from a query string: types and ranges, nothing that needs the index.
 
+pub mod many;
+
 use serde_json::Value;
 use shards::search::{FormatRequest, MatchingStrategy, PageRequest, SearchRequest};
 
@@ -74,11 +76,17 @@ impl SearchParams {
     pub fn from_body(body: &Value) -> Result<Self, ApiError> {
         let (mut params, mut paging) = (Self::default(), Paging::default());
         for field in Node::body(body).fields(ErrorCode::BadRequest)? {
-            if !params.read_common(&field, &mut paging)? && !params.read_rare(&field)? {
-                return Err(field.unknown(ErrorCode::BadRequest));
-            }
+            params.read(&field, &mut paging)?;
         }
         params.finished(&paging)
+    }
+
+    /// One field of a search.
+    fn read(&mut self, field: &Node<'_>, paging: &mut Paging) -> Result<(), ApiError> {
+        match self.read_common(field, paging)? || self.read_rare(field)? {
+            true => Ok(()),
+            false => Err(field.unknown(ErrorCode::BadRequest)),
+        }
     }
 
     /// The fields that say what is found. False for a name that is none of them.

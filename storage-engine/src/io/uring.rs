@@ -102,7 +102,9 @@ impl Disk for UringDisk {
 
     fn remove_file<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
         // Giving back the space of a large file takes long: the executor's helper thread does it.
-        Box::pin(async move { glommio::io::remove(whole(path)?).await.map_err(|error| glommio_error(path, "remove", error)) })
+        Box::pin(async move {
+            glommio::io::remove(whole(path)?).await.map_err(|error| glommio_error(path, "remove", error))
+        })
     }
 
     fn remove_dir_all<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
@@ -114,7 +116,8 @@ impl Disk for UringDisk {
 
     fn sync_dir<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
         Box::pin(async move {
-            let folder = Directory::open(whole(path)?).await.map_err(|error| glommio_error(path, "open folder", error))?;
+            let folder =
+                Directory::open(whole(path)?).await.map_err(|error| glommio_error(path, "open folder", error))?;
             folder.sync().await.map_err(|error| glommio_error(path, "sync folder", error))?;
             folder.close().await.map_err(|error| glommio_error(path, "close folder", error))
         })

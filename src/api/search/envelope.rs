@@ -1,0 +1,113 @@
+//! What stands around the hits in an answer.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use shards::search::{PageRequest, SearchAnswer, SearchRequest};
+
+/// Everything that stands around the hits.
+pub(super) struct Envelope<'r> {
+    /// What was asked.
+    pub(super) request: &'r SearchRequest,
+    /// What was found.
+    pub(super) answer: SearchAnswer,
+    /// The time it took.
+    pub(super) took: Duration,
+    /// A number of this answer alone.
+    pub(super) request_uid: String,
+    /// Which index was searched, for those who want it.
+    pub(super) metadata: Option<Value>,
+    /// Whether the answer says how long each step took.
+    pub(super) shows_performance: bool,
+}
+
+impl Envelope<'_> {
+    /// The whole body; hits and facets are spliced in as they are.
+    pub(super) fn write(self) -> Vec<u8> {
+        let answer = &self.answer;
+        let mut out = Vec::with_capacity(answer.hits.len() + 512);
+        out.extend_from_slice(b"{\"hits\":");
+        out.extend_from_slice(&answer.hits);
+        member(&mut out, "query", &json!(self.request.query.as_deref().unwrap_or_default()));
+        member(&mut out, "processingTimeMs", &json!(self.took.as_millis() as u64));
+        match self.request.page {
+            PageRequest::Window { limit, .. } => {
+                member(&mut out, "limit", &limit.into());
+                member(&mut out, "offset", &answer.offset.into());
+                member(&mut out, "estimatedTotalHits", &answer.total.into());
+            }
+            PageRequest::Numbered { page, hits_per_page } => {
+                let pages = if hits_per_page == 0 { 0 } else { answer.total.div_ceil(hits_per_page) };
+                member(&mut out, "hitsPerPage", &hits_per_page.into());
+                member(&mut out, "page", &page.into());
+                member(&mut out, "totalPages", &pages.into());
+                member(&mut out, "totalHits", &answer.total.into());
+            }
+        }
+        if let Some(facets) = &answer.facets {
+            out.extend_from_slice(b",\"facetDistribution\":");
+            out.extend_from_slice(&facets.distribution);
+            out.extend_from_slice(b",\"facetStats\":");
+            out.extend_from_slice(&facets.stats);
+        }
+        member(&mut out, "requestUid", &json!(self.request_uid));
+        if let Some(metadata) = &self.metadata {
+            member(&mut out, "metadata", metadata);
+        }
+        if self.shows_performance {
+            member(&mut out, "performanceDetails", &json!({"search": format!("{:.2?}", self.took)}));
+        }
+        out.push(b'}');
+        out
+    }
+}
+
+/// Appends a member to an object that has one before.
+pub(super) fn member(out: &mut Vec<u8>, name: &str, value: &Value) {
+    out.extend_from_slice(format!(",\"{name}\":{value}").as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use shards::search::FacetAnswer;
+
+    use super::*;
+
+    fn written(page: PageRequest, answer: SearchAnswer) -> Value {
+        let request = SearchRequest { query: Some(" a\"b ".into()), page, ..SearchRequest::default() };
+        let answer = SearchAnswer { hits: b"[{\"id\":1}]".to_vec(), ..answer };
+        let envelope = Envelope {
+            request: &request,
+            answer,
+            took: Duration::from_micros(2500),
+            request_uid: "u".into(),
+            metadata: None,
+            shows_performance: false,
+        };
+        serde_json::from_slice(&envelope.write()).unwrap()
+    }
+
+    #[test]
+    fn both_ways_of_paging_echo_what_was_asked() {
+        let answer = SearchAnswer { total: 41, offset: 7, ..SearchAnswer::default() };
+        let window = written(PageRequest::Window { offset: 9, limit: 3 }, answer.clone());
+        let wanted = json!({"hits": [{"id": 1}], "query": " a\"b ", "processingTimeMs": 2, "limit": 3, "offset": 7,
+            "estimatedTotalHits": 41, "requestUid": "u"});
+        assert_eq!(window, wanted);
+        let numbered = written(PageRequest::Numbered { page: 2, hits_per_page: 20 }, answer.clone());
+        assert_eq!(
+            (&numbered["totalPages"], &numbered["totalHits"], &numbered["page"]),
+            (&json!(3), &json!(41), &json!(2))
+        );
+        assert!(numbered.get("limit").is_none());
+        assert_eq!(written(PageRequest::Numbered { page: 1, hits_per_page: 0 }, answer)["totalPages"], json!(0));
+    }
+
+    #[test]
+    fn facets_come_both_or_not_at_all() {
+        let facets = FacetAnswer { distribution: b"{\"b\":{},\"a\":{}}".to_vec(), stats: b"{}".to_vec() };
+        let answer = SearchAnswer { facets: Some(facets), ..SearchAnswer::default() };
+        let body = written(PageRequest::default(), answer);
+        assert_eq!((&body["facetDistribution"], &body["facetStats"]), (&json!({"b": {}, "a": {}}), &json!({})));
+    }
+}

@@ -1,0 +1,137 @@
+//! One search of one index: what its request means for the index, its run, its answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use shards::engine::IndexView;
+use shards::facets::{parse_filter, parse_sort};
+use shards::search::SearchRequest;
+
+use super::envelope::Envelope;
+use super::params::SearchParams;
+use crate::api::documents::filter_features;
+use crate::api::error::{ApiError, ErrorCode};
+use crate::api::router::Call;
+use crate::api::uuids;
+use crate::app::App;
+use crate::auth::tenant::join_filters;
+use crate::control::ControlState;
+
+/// The header that asks for [`metadata`].
+const METADATA_HEADER: &str = "meili-include-metadata";
+
+/// A search of an index that exists, complete but for the checks that the engine makes.
+pub(super) struct OneSearch {
+    uid: String,
+    view: Arc<IndexView>,
+    request: SearchRequest,
+    personalized: bool,
+    shows_performance: bool,
+}
+
+impl OneSearch {
+    /// The search of index `uid` with `params`, and with the filter that a tenant's token adds.
+    ///
+    /// # Errors
+    /// `index_not_found`, `invalid_search_filter`, `invalid_search_sort`, `feature_not_enabled`, and those of searches by
+    /// meaning.
+    pub(super) fn new(
+        call: &Call<App>,
+        state: &ControlState,
+        uid: &str,
+        params: SearchParams,
+    ) -> Result<Self, ApiError> {
+        let view = state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?;
+        check_unbuilt(&params, view)?;
+        let request = complete(call, uid, &params)?;
+        Ok(Self {
+            uid: uid.into(),
+            view: view.clone(),
+            request,
+            personalized: params.user_context.is_some(),
+            shows_performance: params.show_performance_details,
+        })
+    }
+
+    /// The name of the index.
+    pub(super) fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// Runs the search. Gives the body of its answer, which says that the time since `started` was spent on it.
+    pub(super) async fn answer(&self, call: &Call<App>, started: Duration) -> Result<Vec<u8>, ApiError> {
+        let answer = call.app.reader.search(self.view.clone(), self.request.clone()).await?;
+        if self.personalized {
+            return Err(no_personalization());
+        }
+        let envelope = Envelope {
+            request: &self.request,
+            answer,
+            took: call.app.runtime.unix_time().saturating_sub(started),
+            request_uid: uuids::v7(&*call.app.runtime).to_string(),
+            metadata: wants_metadata(call).then(|| metadata(call, &self.uid, &self.view)),
+            shows_performance: self.shows_performance,
+        };
+        Ok(envelope.write())
+    }
+}
+
+/// The request with its filter and its sort criteria read.
+///
+/// # Errors
+/// `invalid_search_filter`, `invalid_search_sort`, `feature_not_enabled`.
+pub(super) fn complete(call: &Call<App>, uid: &str, params: &SearchParams) -> Result<SearchRequest, ApiError> {
+    let mut request = params.request.clone();
+    let filter = join_filters(params.filter.clone(), call.grant.tenant_filter(uid));
+    if let Some(filter) = &filter {
+        request.filter = parse_filter(filter, ErrorCode::InvalidSearchFilter.name())?;
+    }
+    if let Some(filter) = &request.filter {
+        filter.check_features(&filter_features(call))?;
+    }
+    if let Some(criteria) = &params.sort {
+        request.sort = parse_sort(&criteria.clone().into(), ErrorCode::InvalidSearchSort.name())?;
+    }
+    Ok(request)
+}
+
+fn no_personalization() -> ApiError {
+    let message = "Personalised searches need a reranking service, which this server was started without.";
+    ApiError::new(ErrorCode::FeatureNotEnabled, message)
+}
+
+/// What the interface has and this server does not do yet is refused, never passed over.
+pub(super) fn check_unbuilt(params: &SearchParams, view: &IndexView) -> Result<(), ApiError> {
+    if params.use_network.is_some() {
+        return Err(ApiError::feature_not_enabled("Passing `useNetwork`", "network"));
+    }
+    if params.media.is_some() {
+        return Err(ApiError::feature_not_enabled("Passing `media`", "multimodal"));
+    }
+    let Some(hybrid) = &params.hybrid else { return Ok(()) };
+    if !view.settings.embedders.contains_key(&hybrid.embedder) {
+        let message = format!("The index has no embedder `{}`.", hybrid.embedder);
+        return Err(ApiError::new(ErrorCode::InvalidSearchEmbedder, message));
+    }
+    if hybrid.semantic_ratio > 0.0 {
+        let message = "This server does not search by vectors yet. Set `hybrid.semanticRatio` to 0 to search by words.";
+        return Err(ApiError::new(ErrorCode::VectorEmbeddingError, message));
+    }
+    Ok(())
+}
+
+/// Whether the answer is to say which indexes it is about.
+pub(super) fn wants_metadata(call: &Call<App>) -> bool {
+    let header = call.request.headers.get_str(METADATA_HEADER);
+    header.is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"))
+}
+
+/// What names one search of an index to whoever evaluates searches.
+pub(super) fn metadata(call: &Call<App>, uid: &str, view: &IndexView) -> Value {
+    let mut metadata = json!({"queryUid": uuids::v7(&*call.app.runtime).to_string(), "indexUid": uid});
+    if let Some(primary_key) = &view.primary_key {
+        metadata["primaryKey"] = primary_key.as_str().into();
+    }
+    metadata
+}
