@@ -9,6 +9,7 @@ pub mod http;
 pub mod logging;
 pub mod net;
 pub mod options;
+pub mod outgoing;
 pub mod preflight;
 pub mod server;
 pub mod tasks;

@@ -168,7 +168,7 @@ fn head_error(error: httparse::Error) -> ParseError {
     }
 }
 
-fn is_token_byte(byte: u8) -> bool {
+pub(crate) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
@@ -255,7 +255,7 @@ fn parse_length(value: &[u8]) -> Result<u64, ParseError> {
     std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok()).ok_or(WRONG)
 }
 
-fn has_token(headers: &Headers, name: &str, token: &str) -> bool {
+pub(crate) fn has_token(headers: &Headers, name: &str, token: &str) -> bool {
     headers
         .all(name)
         .flat_map(|value| value.split(|byte| *byte == b','))

@@ -1,0 +1,171 @@
+//! One connection: a request goes out, the head of its answer comes in.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use futures_lite::io::{AsyncRead, AsyncWrite};
+use shards::runtime::Checkpoint;
+
+use super::answer::{AnswerHead, parse_head};
+use super::clock::Clock;
+use super::error::{Phase, SendError};
+use super::sockets::Socket;
+use crate::http::Method;
+
+/// How much is read at once, in bytes.
+const READ_BYTES: usize = 16 * 1024;
+/// How much is written at once, in bytes.
+const WRITE_BYTES: usize = 64 * 1024;
+
+/// A connection to another server.
+pub(super) struct Connection {
+    socket: Box<dyn Socket>,
+    /// What was received and not taken yet.
+    pub(super) input: Vec<u8>,
+    /// Where bytes are received; none while the connection is idle.
+    scratch: Vec<u8>,
+    /// Whether a byte of the present answer has come.
+    has_answered: bool,
+}
+
+/// A request on its way.
+struct Outgoing<'r> {
+    head: &'r [u8],
+    body: &'r [u8],
+    sent: usize,
+    is_flushed: bool,
+    has_failed: bool,
+}
+
+/// What happened on the wire.
+enum Step {
+    Sent,
+    Received(usize),
+}
+
+impl Connection {
+    /// A connection that has just been made.
+    pub(super) fn new(socket: Box<dyn Socket>) -> Self {
+        Self { socket, input: Vec::new(), scratch: Vec::new(), has_answered: false }
+    }
+
+    /// Whether the other side has said anything since the last request went out.
+    pub(super) fn has_answered(&self) -> bool {
+        self.has_answered
+    }
+
+    /// Lets go of memory that only a request needs.
+    pub(super) fn rest(&mut self) {
+        self.scratch = Vec::new();
+        self.input = Vec::new();
+    }
+
+    /// Whether an idle connection can still be used. The other side may have closed it; and one that says something
+    /// unasked is not to be trusted.
+    pub(super) fn is_usable(&mut self) -> bool {
+        let mut byte = [0];
+        let mut context = Context::from_waker(Waker::noop());
+        Pin::new(&mut self.socket).poll_read(&mut context, &mut byte).is_pending()
+    }
+
+    /// Sends a request and waits for the head of its answer; also whether the request went out whole. The other side may
+    /// answer before it has read everything.
+    pub(super) async fn ask(
+        &mut self,
+        method: Method,
+        head: &[u8],
+        body: &[u8],
+        clock: &Clock,
+    ) -> Result<(AnswerHead, bool), SendError> {
+        self.has_answered = false;
+        let mut outgoing = Outgoing { head, body, sent: 0, is_flushed: false, has_failed: false };
+        let mut checkpoint = Checkpoint::default();
+        loop {
+            match clock.within(Phase::Transfer, self.step(&mut outgoing)).await? {
+                Step::Sent => checkpoint.look(&*clock.runtime).await,
+                Step::Received(0) => return Err(SendError::Broken("it ended before the answer".into())),
+                Step::Received(_) => {
+                    self.has_answered = true;
+                    while let Some((answer, length)) = parse_head(&self.input, method)? {
+                        self.input.drain(..length);
+                        match answer.status {
+                            101 => return Err(SendError::Malformed("it changes the protocol")),
+                            // What goes before the answer itself says nothing that matters here.
+                            100..=199 => {}
+                            _ => return Ok((answer, outgoing.is_flushed && !outgoing.has_failed)),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Receives some bytes: how many, 0 at the end of the connection.
+    pub(super) async fn fill(&mut self) -> Result<usize, SendError> {
+        self.prepare();
+        poll_fn(|context| self.poll_fill(context)).await.map_err(broken)
+    }
+
+    fn prepare(&mut self) {
+        if self.scratch.is_empty() {
+            self.scratch = vec![0; READ_BYTES];
+        }
+    }
+
+    fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let count = std::task::ready!(Pin::new(&mut self.socket).poll_read(context, &mut self.scratch))?;
+        self.input.extend_from_slice(&self.scratch[..count]);
+        Poll::Ready(Ok(count))
+    }
+
+    /// Waits until some bytes have gone out or come in.
+    async fn step(&mut self, outgoing: &mut Outgoing<'_>) -> Result<Step, SendError> {
+        self.prepare();
+        poll_fn(|context| {
+            match outgoing.poll_send(&mut self.socket, context) {
+                Poll::Ready(Ok(true)) => return Poll::Ready(Ok(Step::Sent)),
+                // There may be an answer that says why it takes no more.
+                Poll::Ready(Err(_)) => outgoing.give_up(),
+                Poll::Ready(Ok(false)) | Poll::Pending => {}
+            }
+            self.poll_fill(context).map_ok(Step::Received).map_err(broken)
+        })
+        .await
+    }
+}
+
+impl Outgoing<'_> {
+    /// Sends some more: true when bytes went out, false when none are left.
+    fn poll_send(&mut self, socket: &mut Box<dyn Socket>, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let rest = match self.sent.checked_sub(self.head.len()) {
+            None => &self.head[self.sent..],
+            Some(of_body) => &self.body[of_body..],
+        };
+        if !rest.is_empty() {
+            let part = &rest[..rest.len().min(WRITE_BYTES)];
+            let count = std::task::ready!(Pin::new(socket).poll_write(context, part))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent += count;
+            return Poll::Ready(Ok(true));
+        }
+        if !self.is_flushed && self.sent == self.head.len() + self.body.len() {
+            std::task::ready!(Pin::new(socket).poll_flush(context))?;
+            self.is_flushed = true;
+        }
+        Poll::Ready(Ok(false))
+    }
+
+    /// Sends nothing more.
+    fn give_up(&mut self) {
+        (self.head, self.body, self.sent, self.has_failed) = (&[], &[], 0, true);
+        self.is_flushed = true;
+    }
+}
+
+fn broken(error: io::Error) -> SendError {
+    SendError::Broken(error.to_string())
+}
