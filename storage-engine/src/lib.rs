@@ -13,6 +13,6 @@ pub mod page;
 
 pub use io::{Disk, DiskError, DiskFile, IoFuture, OpenMode};
 pub use page::{
-    CommitError, Cursor, OpenError, PageStore, ReadError, ReadTree, Snapshot, StoreOptions, TreeId, WriteError,
-    WriteTxn,
+    CommitError, CompactError, Cursor, OpenError, PageStore, ReadError, ReadTree, Snapshot, StoreOptions, TreeId,
+    WriteError, WriteTxn,
 };

@@ -1,6 +1,6 @@
 //! Giving space back: the newest state is written into a new file, leaf by leaf, which then takes the old one's name.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::read::ReadTree;
@@ -69,12 +69,40 @@ impl PageStore {
         if shared.disk.exists(&fresh_path).await? {
             shared.disk.remove_file(&fresh_path).await?;
         }
-        let snapshot = self.snapshot();
-        if snapshot.epoch() == 0 {
+        if self.epoch() == 0 {
             return Ok(());
         }
+        let fresh = self.write_copy(&fresh_path).await?;
+        // A failure from here on leaves it open which file has the name after a crash: commits to either could be lost.
+        let in_flight = InFlight::new(shared.clone());
+        shared.disk.rename(&fresh_path, &shared.path).await?;
+        if let Some(folder) = shared.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            shared.disk.sync_dir(folder).await?;
+        }
+        let fresh = Rc::try_unwrap(fresh.0).map_err(|_| WriteError::Busy)?;
+        let mut current = fresh.current.into_inner();
+        current.file = Rc::new(StoreFile::new(shared.path.display().to_string(), current.file.file.clone()));
+        shared.current.replace(current);
+        in_flight.end();
+        Ok(())
+    }
+
+    /// Writes the newest state into a new file, without free pages; durable when it returns, its name apart. The store may be
+    /// written meanwhile: the copy is of the state at the call.
+    ///
+    /// # Errors
+    /// [`CompactError`]; what was written of the file is left behind.
+    pub async fn copy_to(&self, path: &Path) -> Result<(), CompactError> {
+        self.write_copy(path).await.map(drop)
+    }
+
+    async fn write_copy(&self, path: &Path) -> Result<Self, CompactError> {
+        let snapshot = self.snapshot();
         let options = StoreOptions { create: true, at_most_epoch: None };
-        let fresh = Self::open(shared.disk.clone(), &fresh_path, options).await?;
+        let fresh = Self::open(self.0.disk.clone(), path, options).await?;
+        if snapshot.epoch() == 0 {
+            return Ok(fresh);
+        }
         let (mut epoch, mut entries, mut bytes) = (0, 0, 0);
         let mut txn = fresh.begin_write()?;
         for tree in (0..TREES_MAX).map(|at| TreeId(at as u8)) {
@@ -95,17 +123,6 @@ impl PageStore {
             }
         }
         txn.commit(snapshot.epoch()).await?;
-        // A failure from here on leaves it open which file has the name after a crash: commits to either could be lost.
-        let in_flight = InFlight::new(shared.clone());
-        shared.disk.rename(&fresh_path, &shared.path).await?;
-        if let Some(folder) = shared.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            shared.disk.sync_dir(folder).await?;
-        }
-        let fresh = Rc::try_unwrap(fresh.0).map_err(|_| WriteError::Busy)?;
-        let mut current = fresh.current.into_inner();
-        current.file = Rc::new(StoreFile::new(shared.path.display().to_string(), current.file.file.clone()));
-        shared.current.replace(current);
-        in_flight.end();
-        Ok(())
+        Ok(fresh)
     }
 }

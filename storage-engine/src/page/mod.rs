@@ -17,6 +17,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub use compact::CompactError;
 pub use cursor::Cursor;
 pub use read::{ReadTree, Snapshot};
 pub use store::{OpenError, PageStore, StoreOptions};

@@ -1,5 +1,6 @@
 //! Tests of the page store as a whole.
 
+mod copy;
 mod crash;
 mod damage;
 mod model;
