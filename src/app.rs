@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use shards::document::RawDocument;
@@ -24,6 +25,7 @@ use crate::control::engine::EngineIndexes;
 use crate::control::message::{ControlAnswer, ControlMesh, ControlQuestion};
 use crate::control::{CONTROL_CORE, ControlConfig, ControlError, ControlHandle, ControlPlane, Features};
 use crate::options::Options;
+use crate::snapshots::schedule;
 use crate::tasks::batcher::Limits;
 
 /// Bytes of payloads that one batch may hold when nothing is set: they are in memory at once.
@@ -112,6 +114,9 @@ impl App {
             let plane = core.plane.get_or_init(|| plane);
             plane.publish(|_| {}).await;
             plane.start();
+            if let Some(seconds) = options.snapshot_interval_seconds {
+                schedule::start(&runtime, core.control.clone(), Duration::from_secs(seconds));
+            }
         }
         core.control.opened().await;
         let reader = Rc::new(EngineReader(core.engine.clone()));
@@ -242,6 +247,9 @@ fn control_config(options: &Options) -> ControlConfig {
             contains_filter: options.enable_contains_filter,
             ..Features::default()
         },
+        dump_dir: options.dump_dir.clone(),
+        snapshot_dir: options.snapshot_dir.clone(),
+        imported: false,
         limits: Limits {
             tasks_max: options.batched_tasks_max.unwrap_or(usize::MAX).max(1),
             payload_bytes_max: options.batched_bytes_max.unwrap_or(payload_bytes.min(BATCH_PAYLOAD_BYTES_MAX)),

@@ -2,14 +2,17 @@
 
 pub mod api;
 pub mod app;
+pub mod archive;
 pub mod auth;
 pub mod control;
 pub mod functions;
 pub mod http;
+pub mod imports;
 pub mod logging;
 pub mod net;
 pub mod options;
 pub mod outgoing;
 pub mod preflight;
 pub mod server;
+pub mod snapshots;
 pub mod tasks;

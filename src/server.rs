@@ -19,7 +19,7 @@ use crate::net::tls::Tls;
 use crate::net::{BindError, CoreListeners, CoreNet, Limits, StopSignal, serve_core};
 use crate::options::Options;
 use crate::options::master_key::{self, MasterKeyAdvice};
-use crate::preflight;
+use crate::{imports, preflight};
 
 /// The part of the limit of open files that connections may take; the rest is for the database.
 const CONNECTION_FILES_PERCENT: u64 = 80;
@@ -61,6 +61,10 @@ fn run(options: Options) -> Result<u8, StartError> {
     preflight::check_io_uring()?;
     let tls = Tls::load(&options.tls)?;
     let _lock = preflight::lock_directory(&options.db_path)?;
+    if let Some(import) = imports::begin(&options)? {
+        import.undo()?;
+        return Err("dumps cannot be imported by this version of the server".into());
+    }
     let core_count = options.cores.unwrap_or_else(|| default_core_count(&host_cpus()));
     let limits = limits(&options, open_files, core_count);
     let (listeners, addresses) = bind_when_free(&options.http_addr, core_count)?;

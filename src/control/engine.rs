@@ -1,5 +1,6 @@
 //! The engine as the task worker uses it.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -37,6 +38,10 @@ impl Indexes for EngineIndexes {
     fn remove(&self, id: Uuid) -> LocalBoxFuture<'static, Result<(), IndexError>> {
         let engine = self.0.clone();
         async move { Ok(engine.drop_index(id).await?) }.boxed_local()
+    }
+
+    fn folder(&self, view: &IndexView) -> PathBuf {
+        self.0.folder(view)
     }
 
     fn compact(&self, view: Arc<IndexView>) -> LocalBoxFuture<'static, Result<(u64, u64), IndexError>> {

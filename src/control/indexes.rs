@@ -1,5 +1,6 @@
 //! Indexes as the task worker uses them: a seam between tasks and the engine, so that tests can stand in for either.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -37,6 +38,9 @@ pub trait Indexes {
     fn open(&self, id: Uuid) -> LocalBoxFuture<'static, Result<Opened, IndexError>>;
     /// Removes an index's storage; none there is no error.
     fn remove(&self, id: Uuid) -> LocalBoxFuture<'static, Result<(), IndexError>>;
+    /// The folder of all files of the index as the view shows it. They do not change before a batch of the index commits, its
+    /// storage is rewritten or removed.
+    fn folder(&self, view: &IndexView) -> PathBuf;
     /// Rewrites an index's storage: its bytes before and after.
     fn compact(&self, view: Arc<IndexView>) -> LocalBoxFuture<'static, Result<(u64, u64), IndexError>>;
     /// A page of documents; `invalid_document_filter` and its like are the user's errors.

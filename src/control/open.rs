@@ -37,7 +37,9 @@ impl ControlPlane {
         let (log, waiting) = TaskLog::open(&runtime, &log_folder(&config.root), &recovered.finished).await?;
         let mut start = Start { runtime, store, indexes, recovered, waiting, views: IndexMap::new() };
         let ended = start.open_indexes().await?;
-        start.make_default_keys().await?;
+        if !config.imported {
+            start.make_default_keys().await?;
+        }
         start.remove_dropped().await?;
         let plane = start.into_plane(mesh, log, config);
         plane.log.release(ended.into_iter()).await;

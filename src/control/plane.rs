@@ -43,6 +43,12 @@ pub struct ControlConfig {
     pub features: Features,
     /// How much one batch may hold.
     pub limits: Limits,
+    /// The folder of dumps.
+    pub dump_dir: PathBuf,
+    /// The folder of snapshots.
+    pub snapshot_dir: PathBuf,
+    /// The data was imported just now: its keys are as they came, even if that is none.
+    pub imported: bool,
 }
 
 /// The control plane.
@@ -248,11 +254,11 @@ impl ControlPlane {
 }
 
 /// Where the control store lies under the folder of the data.
-pub(super) fn store_path(root: &Path) -> PathBuf {
+pub(crate) fn store_path(root: &Path) -> PathBuf {
     root.join("control.store")
 }
 
 /// Where the log lies under the folder of the data.
-pub(super) fn log_folder(root: &Path) -> PathBuf {
+pub(crate) fn log_folder(root: &Path) -> PathBuf {
     root.join("log")
 }

@@ -298,6 +298,11 @@ impl Content {
         }
     }
 
+    /// Whether a payload lies beside it in the log.
+    pub fn has_payload(&self) -> bool {
+        matches!(self, Self::DocumentAddition { .. })
+    }
+
     /// Every name under which a filter by index finds it, each once.
     pub fn index_names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = match self {

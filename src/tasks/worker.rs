@@ -213,6 +213,13 @@ impl Run<'_> {
         self.plane.indexes.compact(view).await
     }
 
+    /// Waits until nothing of earlier batches is under way any more: the control store has what ended, and no work on an index
+    /// is being undone.
+    pub(super) async fn settle(&mut self) -> Result<(), Broken> {
+        self.settling.undo_abandoned().await;
+        self.settling.finish(self.plane).await
+    }
+
     /// Removes the storage of an index that is gone.
     pub(super) async fn remove_storage(&mut self, id: Uuid) {
         self.settling.undo_abandoned().await;

@@ -148,6 +148,11 @@ impl Engine {
         )
     }
 
+    /// The folder of all files of an index as the view shows it.
+    pub fn folder(&self, index: &IndexView) -> PathBuf {
+        Place { index: index.id, layout: index.layout, partition: PartitionNo(0) }.folder(&self.config.root)
+    }
+
     /// Asks the owner of an index's partition 0.
     async fn ask_first(&self, index: Uuid, question: Question) -> Result<Answer, EngineError> {
         let core = placement::first_core(index, self.runtime.core_count());

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 use shards::runtime::{Checkpoint, Runtime};
-use storage_engine::{CommitError, DiskError, PageStore, ReadTree, StoreOptions, TreeId, WriteTxn};
+use storage_engine::{CommitError, CompactError, DiskError, PageStore, ReadTree, StoreOptions, TreeId, WriteTxn};
 use uuid::Uuid;
 
 use super::record::{self, Changes, FinishedSet, IndexEntry};
+use crate::archive::CopyError;
 use crate::auth::ApiKey;
 use crate::control::features::Features;
 use crate::control::inbox::Inbox;
@@ -168,6 +169,17 @@ impl ControlStore {
         let (done, result) = oneshot::channel();
         self.inbox.push(Work::Compact(done));
         result.await.unwrap_or(Err(ControlError::Unreachable))
+    }
+
+    /// Writes the newest durable state into a new file.
+    ///
+    /// # Errors
+    /// The disk is full or failed; the store goes on.
+    pub async fn copy_to(&self, path: &Path) -> Result<(), CopyError> {
+        self.store.copy_to(path).await.map_err(|error| match error {
+            CompactError::Disk(error) | CompactError::Commit(CommitError::Disk(error)) => error.into(),
+            error => CopyError::Failed(format!("copying the control store: {error}")),
+        })
     }
 
     async fn commit_group(&self, group: &[Waiting]) -> Result<(), ControlError> {

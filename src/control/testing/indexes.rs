@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -151,6 +152,10 @@ impl Indexes for FakeHandle {
     fn remove(&self, id: Uuid) -> LocalBoxFuture<'static, Result<(), IndexError>> {
         self.0.stored.borrow_mut().remove(&id);
         async { Ok(()) }.boxed_local()
+    }
+
+    fn folder(&self, view: &IndexView) -> PathBuf {
+        PathBuf::from("/data/indexes").join(view.id.to_string())
     }
 
     fn compact(&self, _: Arc<IndexView>) -> LocalBoxFuture<'static, Result<(u64, u64), IndexError>> {

@@ -97,7 +97,15 @@ impl World {
     /// Starts the instance; with `process` false, tasks are accepted but not processed. `None` when the disk fails.
     pub(crate) fn try_start(&self, limits: Limits, process: bool) -> Option<Instance> {
         let runtime = Rc::new(TestRuntime::new(self.disk.clone()));
-        let config = ControlConfig { root: "/data".into(), master_key: None, features: Features::default(), limits };
+        let config = ControlConfig {
+            root: "/data".into(),
+            master_key: None,
+            features: Features::default(),
+            limits,
+            dump_dir: "/dumps".into(),
+            snapshot_dir: "/snapshots".into(),
+            imported: false,
+        };
         let mesh = Rc::new(Loop::default());
         let indexes = Rc::new(FakeHandle(self.indexes.clone()));
         let opened = ControlPlane::open(runtime.clone(), Rc::new(mesh.clone()), indexes, config);

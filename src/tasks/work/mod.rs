@@ -1,5 +1,6 @@
 //! What the batches do, by sort.
 
+mod copies;
 mod documents;
 mod edit;
 mod history;
@@ -29,7 +30,7 @@ pub(super) async fn run_kind(run: &mut Run<'_>, kind: Kind) -> Result<End, Broke
         Kind::IndexSwap => indexes::swap(run).await,
         Kind::IndexCompaction => indexes::compact(run).await,
         Kind::DumpCreation => refuse(run, "dump_process_failed", "Dumps").await,
-        Kind::SnapshotCreation => refuse(run, "internal", "Snapshots").await,
+        Kind::SnapshotCreation => copies::snapshot(run).await,
         Kind::DocumentEdition => edit::edit(run).await,
         _ => refuse(run, "internal", "Such tasks").await,
     }

@@ -1,0 +1,68 @@
+//! Work on side threads that gives something back.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use shards::runtime::{Runtime, SideThreadError};
+
+use super::CopyError;
+
+/// How long to wait before a full queue of side threads is tried again.
+const QUEUE_PAUSE: Duration = Duration::from_millis(20);
+
+/// Runs a job on a side thread and gives back its result. While the queue of the threads is full, it waits: a copy of the
+/// instance is nobody's hurry.
+///
+/// # Errors
+/// The job panicked, or the threads have ended.
+pub async fn aside<T, F>(runtime: &dyn Runtime, job: F) -> Result<T, CopyError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    let (done, result) = oneshot::channel();
+    // A refused job comes back through this place.
+    let place = Arc::new(Mutex::new(Some((job, done))));
+    loop {
+        let taken = place.clone();
+        let run = move || {
+            let job = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some((job, done)) = job {
+                // Nobody listens any more when the task was canceled meanwhile.
+                let _ = done.send(job());
+            }
+        };
+        match runtime.side_thread(Box::new(run)).await {
+            Ok(()) => {
+                return result.await.map_err(|_| CopyError::Failed("a side thread ended without a result".into()));
+            }
+            Err(SideThreadError::Full) => runtime.sleep(QUEUE_PAUSE).await,
+            Err(error) => return Err(CopyError::Failed(error.to_string())),
+        }
+    }
+}
+
+/// Something that one job after another works on, each on a side thread. It goes away with the last job or with this handle,
+/// whichever ends later.
+pub struct Shared<S>(Arc<Mutex<S>>);
+
+impl<S: Send + 'static> Shared<S> {
+    /// Hands it to the jobs.
+    pub fn new(subject: S) -> Self {
+        Self(Arc::new(Mutex::new(subject)))
+    }
+
+    /// Runs a job on it and waits for its end. One at a time: the lock is never waited for.
+    ///
+    /// # Errors
+    /// Those of the job, and as [`aside`].
+    pub async fn run<T, F>(&self, runtime: &dyn Runtime, job: F) -> Result<T, CopyError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut S) -> Result<T, CopyError> + Send + 'static,
+    {
+        let subject = self.0.clone();
+        aside(runtime, move || job(&mut subject.lock().unwrap_or_else(PoisonError::into_inner))).await?
+    }
+}

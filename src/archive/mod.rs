@@ -1,0 +1,75 @@
+//! gzip-compressed tar archives, of dumps and snapshots, and the way to work on them beside an executor.
+//!
+//! All that blocks runs on side threads, in pieces of some megabytes, so that nobody waits long for such a thread; the
+//! executor hands in bytes and waits.
+
+mod aside;
+mod read;
+mod write;
+
+pub use aside::{Shared, aside};
+pub use read::{UnpackError, unpack};
+pub use write::ArchiveWriter;
+
+use std::path::Path;
+
+use shards::error::UserError;
+use storage_engine::DiskError;
+
+use crate::control::ControlError;
+use crate::control::indexes::IndexError;
+
+/// Bytes handled on a side thread at once: some ten milliseconds of compression.
+pub const PIECE_BYTES: usize = 2 << 20;
+
+/// Why a copy of the instance could not be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CopyError {
+    /// The disk is full.
+    #[error("no space left on device")]
+    NoSpace,
+    /// A file could not be read or written.
+    #[error("{0}")]
+    Io(String),
+    /// The instance could not be read.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl CopyError {
+    /// The error of a system call on a file.
+    pub fn of(path: &Path, what: &str, error: &std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Self::NoSpace,
+            _ => Self::Io(format!("{what} `{}`: {error}", path.display())),
+        }
+    }
+}
+
+impl From<DiskError> for CopyError {
+    fn from(error: DiskError) -> Self {
+        match error {
+            DiskError::NoSpace { .. } => Self::NoSpace,
+            error => Self::Io(error.to_string()),
+        }
+    }
+}
+
+impl From<ControlError> for CopyError {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::OutOfSpace => Self::NoSpace,
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<CopyError> for IndexError {
+    fn from(error: CopyError) -> Self {
+        match error {
+            CopyError::NoSpace => Self::OutOfSpace,
+            CopyError::Io(text) => Self::User(UserError::new("io_error", text)),
+            CopyError::Failed(text) => Self::Failed(text),
+        }
+    }
+}

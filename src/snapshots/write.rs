@@ -1,0 +1,221 @@
+//! Writing a snapshot.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use shards::runtime::Checkpoint;
+
+use super::{FORMAT, HEAD, Head, snapshot_path, version};
+use crate::archive::{ArchiveWriter, CopyError, PIECE_BYTES, Shared, aside};
+use crate::control::ControlPlane;
+use crate::control::plane::{log_folder, store_path};
+use crate::control::storage::record::FinishedSet;
+use crate::control::storage::tasklog::TaskLog;
+use crate::tasks::task::{Status, Task, TaskUid};
+
+/// Tasks written to the log of the snapshot together at most.
+const GROUP_TASKS_MAX: usize = 256;
+
+/// Files and names of one snapshot in the making.
+#[derive(Clone, Debug)]
+struct Places {
+    /// The snapshot.
+    target: PathBuf,
+    /// The archive until it is complete.
+    unfinished: PathBuf,
+    /// The folder of what is copied before it goes into the archive.
+    parts: PathBuf,
+}
+
+impl Places {
+    fn of(plane: &ControlPlane) -> Self {
+        let target = snapshot_path(&plane.config.snapshot_dir, &plane.config.root);
+        let beside = |ending: &str| {
+            let name = target.file_name().unwrap_or_default().to_string_lossy();
+            target.with_file_name(format!(".{name}.{ending}"))
+        };
+        Self { unfinished: beside("unfinished"), parts: beside("parts"), target }
+    }
+}
+
+/// A file that goes into the archive.
+struct Source {
+    name: String,
+    path: PathBuf,
+}
+
+/// Writes the snapshot of the instance and puts it in the place of an earlier one. Only the task worker calls this, with nothing
+/// left over from the batch before.
+///
+/// # Errors
+/// The disk is full, a file could not be read or written; what was written is left for [`clean_up`].
+pub async fn write(plane: &ControlPlane) -> Result<(), CopyError> {
+    let places = Places::of(plane);
+    let (runtime, disk) = (&*plane.runtime, plane.runtime.disk());
+    let date = plane.runtime.unix_time().as_secs();
+    remove_leftovers(plane, &places).await?;
+    disk.create_dir_all(&places.parts).await?;
+    plane.store.copy_to(&store_path(&places.parts)).await?;
+    copy_waiting_tasks(plane, &log_folder(&places.parts)).await?;
+
+    let (parts, root) = (places.parts.clone(), plane.config.root.clone());
+    let state = plane.state();
+    let folders: Vec<PathBuf> = state.indexes.values().map(|view| plane.indexes.folder(view)).collect();
+    let unfinished = places.unfinished.clone();
+    let begun = aside(runtime, move || begin(&unfinished, date, &parts, &root, &folders)).await??;
+    let (archive, sources) = begun;
+    let archive = Shared::new(archive);
+    for source in sources {
+        copy_file(plane, &archive, source).await?;
+    }
+    let complete = places.clone();
+    archive.run(runtime, move |archive| finish(archive, &complete)).await?;
+    remove_leftovers(plane, &places).await
+}
+
+/// Removes what an unfinished snapshot left behind.
+///
+/// # Errors
+/// The disk failed.
+pub async fn clean_up(plane: &ControlPlane) -> Result<(), CopyError> {
+    remove_leftovers(plane, &Places::of(plane)).await
+}
+
+async fn remove_leftovers(plane: &ControlPlane, places: &Places) -> Result<(), CopyError> {
+    let places = places.clone();
+    aside(&*plane.runtime, move || {
+        let gone = |result: std::io::Result<()>, path: &Path| match result {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(CopyError::of(path, "removing", &error)),
+            _ => Ok(()),
+        };
+        gone(fs::remove_dir_all(&places.parts), &places.parts)?;
+        gone(fs::remove_file(&places.unfinished), &places.unfinished)
+    })
+    .await?
+}
+
+/// Writes the tasks that wait, with their payloads, into a log of its own. The snapshot's own tasks are being processed, so they
+/// are not among them.
+async fn copy_waiting_tasks(plane: &ControlPlane, folder: &Path) -> Result<(), CopyError> {
+    let waiting = plane.queue.borrow().in_status(Status::Enqueued);
+    let (log, _) = TaskLog::open(&plane.runtime, folder, &FinishedSet::default()).await?;
+    let mut checkpoint = Checkpoint::default();
+    let (mut tasks, mut payloads, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for uid in waiting {
+        checkpoint.tick(&*plane.runtime).await;
+        let held = plane.queue.borrow().held(TaskUid(uid)).cloned();
+        let Some(task) = held else { continue };
+        let payload = match task.content.has_payload() {
+            true => Some(Arc::unwrap_or_clone(plane.log.payload(task.uid).await?)),
+            false => None,
+        };
+        bytes += payload.as_ref().map_or(0, Vec::len);
+        tasks.push(Task::clone(&task));
+        payloads.push(payload);
+        if bytes >= PIECE_BYTES || tasks.len() >= GROUP_TASKS_MAX {
+            log.append(&tasks, std::mem::take(&mut payloads)).await?;
+            (tasks, bytes) = (Vec::new(), 0);
+        }
+    }
+    log.append(&tasks, payloads).await?;
+    Ok(())
+}
+
+/// Begins the archive and lists what goes into it. Blocks.
+fn begin(
+    unfinished: &Path,
+    date: u64,
+    parts: &Path,
+    root: &Path,
+    folders: &[PathBuf],
+) -> Result<(Option<ArchiveWriter>, Vec<Source>), CopyError> {
+    let failed = |error: std::io::Error| CopyError::of(unfinished, "writing", &error);
+    let mut archive = ArchiveWriter::create(unfinished, date).map_err(failed)?;
+    let head = Head { format: FORMAT, version: version().into() };
+    let head = serde_json::to_vec(&head).map_err(|error| CopyError::Failed(error.to_string()))?;
+    archive.file(HEAD, &head).map_err(failed)?;
+    archive.folder("indexes").map_err(failed)?;
+    let mut sources = Vec::new();
+    list_files(parts, parts, &mut sources)?;
+    for folder in folders {
+        list_files(root, folder, &mut sources)?;
+    }
+    Ok((Some(archive), sources))
+}
+
+/// Adds the files in a folder and below, named from `root` on, in order of their names.
+fn list_files(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<(), CopyError> {
+    let failed = |error: std::io::Error| CopyError::of(folder, "listing", &error);
+    let entries: std::io::Result<Vec<_>> = fs::read_dir(folder).map_err(failed)?.collect();
+    let mut paths: Vec<PathBuf> = entries.map_err(failed)?.into_iter().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            list_files(root, &path, sources)?;
+        } else {
+            let name = path.strip_prefix(root).map_err(|error| CopyError::Failed(error.to_string()))?;
+            sources.push(Source { name: name.to_string_lossy().into_owned(), path });
+        }
+    }
+    Ok(())
+}
+
+/// Copies one file into the archive, piece by piece.
+async fn copy_file(
+    plane: &ControlPlane,
+    archive: &Shared<Option<ArchiveWriter>>,
+    source: Source,
+) -> Result<(), CopyError> {
+    let Source { name, path } = source;
+    let (runtime, opened) = (&*plane.runtime, path.clone());
+    let begun = archive.run(runtime, move |archive| {
+        let failed = |error: std::io::Error| CopyError::of(&opened, "copying", &error);
+        let file = File::open(&opened).map_err(failed)?;
+        let len = file.metadata().map_err(failed)?.len();
+        open_archive(archive)?.begin(&name, len).map_err(failed)?;
+        Ok((file, len))
+    });
+    let (mut file, mut left) = begun.await?;
+    loop {
+        let copied = path.clone();
+        let piece = archive.run(runtime, move |archive| {
+            let failed = |error: std::io::Error| CopyError::of(&copied, "copying", &error);
+            let archive = open_archive(archive)?;
+            let mut bytes = vec![0; left.min(PIECE_BYTES as u64) as usize];
+            file.read_exact(&mut bytes).map_err(failed)?;
+            archive.write(&bytes).map_err(failed)?;
+            let left = left - bytes.len() as u64;
+            if left == 0 {
+                archive.end().map_err(failed)?;
+            }
+            Ok((file, left))
+        });
+        (file, left) = piece.await?;
+        if left == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Completes the archive and gives it the snapshot's name. Blocks.
+fn finish(archive: &mut Option<ArchiveWriter>, places: &Places) -> Result<(), CopyError> {
+    let failed = |error: std::io::Error| CopyError::of(&places.target, "writing", &error);
+    archive.take().ok_or_else(ended)?.finish().map_err(failed)?;
+    fs::set_permissions(&places.unfinished, fs::Permissions::from_mode(0o444)).map_err(failed)?;
+    fs::rename(&places.unfinished, &places.target).map_err(failed)?;
+    match places.target.parent() {
+        Some(folder) => File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed),
+        None => Ok(()),
+    }
+}
+
+fn open_archive(archive: &mut Option<ArchiveWriter>) -> Result<&mut ArchiveWriter, CopyError> {
+    archive.as_mut().ok_or_else(ended)
+}
+
+fn ended() -> CopyError {
+    CopyError::Failed("the archive has ended".into())
+}
