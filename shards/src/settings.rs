@@ -32,6 +32,10 @@ pub struct Settings {
     pub dictionary: BTreeSet<String>,
     /// As written by the user.
     pub synonyms: BTreeMap<String, Vec<String>>,
+    /// The stop words that the synonyms were read with, where these were others than now: synonyms are read anew when they,
+    /// the separators or the dictionary change, not with the stop words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub synonym_stop_words: Option<BTreeSet<String>>,
     /// At most one document for each value of this field is returned.
     pub distinct_attribute: Option<String>,
     /// How near two words count.
@@ -204,6 +208,7 @@ impl Default for Settings {
             separator_tokens: BTreeSet::new(),
             dictionary: BTreeSet::new(),
             synonyms: BTreeMap::new(),
+            synonym_stop_words: None,
             distinct_attribute: None,
             proximity_precision: ProximityPrecision::default(),
             typo_tolerance: TypoTolerance::default(),
@@ -272,6 +277,17 @@ pub fn matches_pattern(pattern: &str, field: &str) -> bool {
 }
 
 impl Settings {
+    /// Notes, after a change from `before`, which stop words the synonyms are read with.
+    pub fn note_synonym_stop_words(&mut self, before: &Self) {
+        let read_anew = self.synonyms != before.synonyms
+            || self.separator_tokens != before.separator_tokens
+            || self.non_separator_tokens != before.non_separator_tokens
+            || self.dictionary != before.dictionary;
+        let read_with = before.synonym_stop_words.as_ref().unwrap_or(&before.stop_words);
+        let differs = !read_anew && !self.synonyms.is_empty() && *read_with != self.stop_words;
+        self.synonym_stop_words = differs.then(|| read_with.clone());
+    }
+
     /// What may be done with `field`: the first rule that matches it decides; `None` when no rule does.
     pub fn filterable(&self, field: &str) -> Option<FilterableFeatures> {
         self.filterable_attributes.iter().find_map(|rule| match rule {

@@ -1,5 +1,7 @@
 //! Walks the values of a stored document down to its leaves.
 
+use std::borrow::Cow;
+
 use ahash::AHashMap;
 
 use crate::document::json::{JsonError, JsonReader};
@@ -15,6 +17,18 @@ pub enum Leaf<'a> {
     Literal(&'a str),
     /// `null`
     Null,
+}
+
+/// The text of a number or a boolean as it is searched and shown: `1.50` is `1.5`, `1e+21` is `1e21`.
+pub fn literal_text(text: &str) -> Cow<'_, str> {
+    const SURE_DIGITS: usize = 18;
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let plain = digits.len() <= SURE_DIGITS && digits.bytes().all(|b| b.is_ascii_digit()) && text != "-0";
+    if plain || matches!(text, "true" | "false") {
+        return Cow::Borrowed(text);
+    }
+    let number = serde_json::from_str::<serde_json::Number>(text);
+    number.map_or(Cow::Borrowed(text), |number| number.to_string().replace("e+", "e").into())
 }
 
 /// Hears of a document's leaves.
@@ -146,6 +160,22 @@ mod tests {
                 found.0,
                 [r#"1:Text("x\n")"#, r#"3:Literal("-1.5")"#, "0:Null", r#"0:Literal("true")"#, r#"0:Text("e")"#]
             );
+        }
+    }
+
+    #[test]
+    fn numbers_have_one_text() {
+        for (text, want) in [
+            ("7", "7"),
+            ("-12", "-12"),
+            ("1.50", "1.5"),
+            ("3.0", "3.0"),
+            ("1e+21", "1e21"),
+            ("1E3", "1000.0"),
+            ("100000000000000000000", "1e20"),
+            ("true", "true"),
+        ] {
+            assert_eq!(literal_text(text), want);
         }
     }
 

@@ -12,6 +12,7 @@ use super::types::{EngineError, IndexView};
 use super::{Engine, answer_as};
 use crate::ids::PartitionNo;
 use crate::partition::reader::PartitionReader;
+use crate::query::Cutter;
 use crate::runtime::{Nanos, Runtime};
 use crate::search::{
     Ask, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError, SearchRequest, SearchedIndex, answer_part,
@@ -39,7 +40,12 @@ impl PlannerCache {
             if kept.len() >= PLANNERS_MAX {
                 kept.remove(0);
             }
-            let planner = Planner::new(settings, Box::new(TextTokenizer::new(settings)));
+            let earlier = settings
+                .synonym_stop_words
+                .as_ref()
+                .map(|words| TextTokenizer::new(&Settings { stop_words: words.clone(), ..Settings::clone(settings) }));
+            let of_synonyms = earlier.as_ref().map(|tokenizer| tokenizer as &dyn Cutter);
+            let planner = Planner::new(settings, Box::new(TextTokenizer::new(settings)), of_synonyms);
             kept.push((settings.clone(), Rc::new(planner)));
         }
         kept[kept.len() - 1].1.clone()

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::plan::FormatPlan;
 use super::select::Paths;
 use super::text::{TextStyle, format_text};
+use crate::document::walk::literal_text;
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
 use crate::query::Cutter;
@@ -115,7 +116,7 @@ impl<'p> HitWriter<'p> {
     /// In the languages that the request names, else those of the rule that covers the path.
     fn tokens<'t>(&self, text: &'t str, path: &str) -> Vec<Token<'t>> {
         let languages = self.plan.languages.as_deref().or_else(|| self.cutter.languages(path));
-        self.cutter.tokens(text, languages)
+        self.cutter.shown_tokens(text, languages)
     }
 
     /// Formats the leaves of a value; numbers become strings.
@@ -130,7 +131,7 @@ impl<'p> HitWriter<'p> {
                 return;
             }
             Value::String(text) => std::mem::take(text),
-            Value::Number(number) => number.to_string(),
+            Value::Number(number) => literal_text(&number.to_string()).into_owned(),
             Value::Bool(_) | Value::Null => return,
         };
         let words_max = self.plan.words_max(path);
@@ -166,7 +167,7 @@ impl<'p> HitWriter<'p> {
                 return;
             }
             Value::String(text) => text.clone(),
-            Value::Number(number) => number.to_string(),
+            Value::Number(number) => literal_text(&number.to_string()).into_owned(),
             Value::Bool(_) | Value::Null => return,
         };
         let tokens = self.tokens(&text, path);

@@ -2,7 +2,7 @@
 
 use charabia::Token;
 
-use crate::query::{Phrase, PrefixMode, QueryGraph};
+use crate::query::{Phrase, QueryGraph};
 
 /// A run of tokens that matches a part of the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +36,10 @@ struct KnownWords {
     /// Sorted.
     words: Vec<String>,
     positions: (u16, u16),
-    /// Characters typed, when the words stand for beginnings of words.
-    prefix_chars: Option<usize>,
+    /// What was typed, when the words stand for beginnings of words.
+    prefix: Option<String>,
+    /// Words that begin with it; sorted.
+    prefixed: Vec<String>,
 }
 
 impl MatchWords {
@@ -55,14 +57,13 @@ impl MatchWords {
                 all.phrases.push((Phrase(vec![Some(left.clone()), Some(right.clone())]), positions));
             }
             let mut words: Vec<String> = d.one_typo.iter().chain(&d.two_typos).cloned().collect();
-            // In list mode every word that begins with the prefix is known, hence the prefix stands for all of them.
-            if d.word || matches!(d.prefix, Some(PrefixMode::List(_))) {
+            if d.word {
                 words.push(d.text.clone());
             }
             words.sort_unstable();
-            let prefix_chars = d.prefix.as_ref().map(|_| d.text.chars().count());
-            if !words.is_empty() {
-                all.words.push(KnownWords { words, positions, prefix_chars });
+            let prefix = d.prefix.as_ref().map(|_| d.text.clone());
+            if !words.is_empty() || !d.prefixed.is_empty() {
+                all.words.push(KnownWords { words, positions, prefix, prefixed: d.prefixed.clone() });
             }
         }
         all
@@ -115,14 +116,9 @@ impl MatchWords {
 
     fn word(&self, text: &str, tokens: &[Token<'_>], words: &[usize], at: usize) -> Option<TextMatch> {
         let token = &tokens[words[at]];
-        // Stop words are in no dictionary, so no word was derived that could meet one.
-        if token.is_stopword() {
-            return None;
-        }
         let lemma = token.lemma();
         let whole = token.byte_end.min(text.len()).saturating_sub(token.byte_start);
-        let (known, length) =
-            self.words.iter().find_map(|known| Some((known, known.length(lemma, whole, text, token)?)))?;
+        let (known, length) = self.words.iter().find_map(|known| Some((known, known.length(lemma, whole, token)?)))?;
         Some(TextMatch {
             first_token: words[at],
             last_token: words[at],
@@ -137,14 +133,27 @@ impl MatchWords {
 
 impl KnownWords {
     /// Bytes of the token that match.
-    fn length(&self, lemma: &str, whole: usize, text: &str, token: &Token<'_>) -> Option<usize> {
-        let Some(typed) = self.prefix_chars else {
+    fn length(&self, lemma: &str, whole: usize, token: &Token<'_>) -> Option<usize> {
+        let Some(typed) = &self.prefix else {
             return self.words.binary_search_by(|word| word.as_str().cmp(lemma)).ok().map(|_| whole);
         };
-        let word = self.words.iter().filter(|word| lemma.starts_with(word.as_str())).max_by_key(|word| word.len())?;
-        let chars = word.chars().count().min(typed);
-        let original = text.get(token.byte_start..token.byte_start + whole)?;
-        // The folded word has as many characters as the original in all but rare scripts; then the match ends a little off.
-        Some(original.char_indices().nth(chars).map_or(whole, |(end, _)| end))
+        // Of a longer word as much as was typed is shown as matching, of a shorter one (by typo) all of it.
+        let known = self.words.iter().filter(|word| lemma.starts_with(word.as_str())).max_by_key(|word| word.len());
+        let typed_chars = typed.chars().count();
+        let bytes = match known {
+            _ if self.begins_with_prefixed(lemma, typed) => typed.len(),
+            Some(word) => word.char_indices().nth(typed_chars).map_or(word.len(), |(at, _)| at),
+            None => return None,
+        };
+        Some(token.original_lengths(bytes).1.min(whole))
+    }
+
+    /// Whether the word begins with one of those that begin with what was typed.
+    fn begins_with_prefixed(&self, lemma: &str, typed: &str) -> bool {
+        if self.prefixed.is_empty() || !lemma.starts_with(typed) {
+            return false;
+        }
+        let ends = lemma.char_indices().map(|(at, _)| at).filter(|at| *at >= typed.len()).chain([lemma.len()]);
+        ends.into_iter().any(|end| self.prefixed.binary_search_by(|word| word.as_str().cmp(&lemma[..end])).is_ok())
     }
 }

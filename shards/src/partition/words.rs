@@ -7,7 +7,7 @@ use charabia::Language;
 use super::error::PartitionError;
 use super::terms::{TermNo, Terms};
 use crate::document::record::Record;
-use crate::document::walk::{Leaf, LeafVisitor, Paths};
+use crate::document::walk::{Leaf, LeafVisitor, Paths, literal_text};
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
 use crate::settings::{Settings, covers_subtree};
@@ -168,10 +168,14 @@ impl LeafVisitor for Visitor<'_> {
         if cursor.is_fresh() {
             touched.push(field);
         }
+        let literal;
         let (text, languages) = match leaf {
             Leaf::Null => return cursor.skip_value(),
             Leaf::Text(text) => (text, role.languages.as_deref()),
-            Leaf::Literal(text) => (text, None),
+            Leaf::Literal(text) => {
+                literal = literal_text(text);
+                (&*literal, None)
+            }
         };
         let terms = &mut *self.terms;
         cursor.visit_value(self.tokenizer, languages, text, scratch, |word, position| {

@@ -20,6 +20,10 @@ pub type Synonyms = AHashMap<Vec<String>, Vec<Vec<String>>>;
 pub trait Cutter {
     /// The tokens of a text that is in one of `languages` (`None`: any).
     fn tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>>;
+    /// The tokens of a text that is shown: stop words are words, and each token knows how long its characters were.
+    fn shown_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
+        self.tokens(text, languages)
+    }
 
     /// The languages that the index's settings name for a field.
     fn languages(&self, field: &str) -> Option<&[Language]>;

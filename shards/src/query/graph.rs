@@ -57,6 +57,8 @@ pub struct Derivations {
     pub word: bool,
     /// How words that begin with it are found (class 0); `None` when the node is no prefix.
     pub prefix: Option<PrefixMode>,
+    /// Words that begin with it, sorted, in list mode: what a text that is shown is searched for.
+    pub prefixed: Vec<String>,
     /// Class 0 too.
     pub synonyms: Vec<Phrase>,
     /// Class 1, sorted.
@@ -236,15 +238,16 @@ fn complete_node(node: &mut Node, found: &[&NodeFacts]) {
     derivations.two_typos = union(found.iter().map(|facts| &facts.two_typos), TWO_TYPOS_MAX);
     derivations.split = best_split(&derivations.text, found);
     if derivations.prefix.is_some() {
-        let words = union(found.iter().map(|facts| &facts.prefixed), PREFIX_WORDS_MAX + 1);
+        let mut words = union(found.iter().map(|facts| &facts.prefixed), PREFIX_WORDS_MAX + 1);
         let short = derivations.text.len() <= PREFIX_TABLE_BYTES;
-        derivations.prefix = Some(if short && words.len() >= PREFIX_TABLE_WORDS {
-            PrefixMode::Table
-        } else if words.len() > PREFIX_WORDS_MAX {
-            PrefixMode::List(Some(words[PREFIX_WORDS_MAX - 1].clone()))
+        if short && words.len() >= PREFIX_TABLE_WORDS {
+            derivations.prefix = Some(PrefixMode::Table);
         } else {
-            PrefixMode::List(None)
-        });
+            let last = (words.len() > PREFIX_WORDS_MAX).then(|| words[PREFIX_WORDS_MAX - 1].clone());
+            words.truncate(PREFIX_WORDS_MAX);
+            derivations.prefix = Some(PrefixMode::List(last));
+            derivations.prefixed = words;
+        }
     }
 }
 

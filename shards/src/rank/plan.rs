@@ -26,6 +26,8 @@ pub struct RankPlan {
     pub weights: u32,
     /// Documents wanted at least, best first (fewer when there are no more).
     pub wanted: usize,
+    /// Whether the last bucket of equal documents is wanted whole, however many those are.
+    pub whole_buckets: bool,
     /// Whether scores will be computed, which needs more facts than the order.
     pub scores: bool,
 }

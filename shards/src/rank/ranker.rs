@@ -171,7 +171,7 @@ impl Ranker {
         if let Some(fault) = self.fault.take().or_else(|| self.source.take_fault()) {
             return Err(fault);
         }
-        let wanted = self.plan.wanted;
+        let wanted = self.wanted();
         let complete = !expired
             && self.bucket.is_none()
             && self.group.is_none()
@@ -191,6 +191,17 @@ impl Ranker {
         let complete = complete || (expired && self.out.len() as u64 == self.candidates.len());
         self.out.truncate(wanted);
         Ok(RankedPart { docs: self.out, candidates: self.candidates.len(), complete, facts: self.facts })
+    }
+
+    /// How many of the documents found are answered.
+    fn wanted(&self) -> usize {
+        let mut wanted = self.plan.wanted;
+        if self.plan.whole_buckets && wanted > 0 {
+            let count = self.plan.rules.rules.len();
+            let same = |pair: &[RankedDoc]| self.plan.compare_rules(&pair[0], &pair[1], count).is_eq();
+            wanted += self.out.windows(2).skip(wanted - 1).take_while(|pair| same(pair)).count();
+        }
+        wanted
     }
 
     fn global(&self, doc: u32) -> DocId {
@@ -246,8 +257,11 @@ impl Ranker {
 
     fn start_group(&mut self, group: Group) {
         if !self.has_graph_rules() {
-            let wanted = self.plan.wanted - self.out.len();
-            for doc in group.docs.iter().take(wanted.saturating_add(1)) {
+            let wanted = match self.plan.whole_buckets {
+                true => usize::MAX,
+                false => (self.plan.wanted - self.out.len()).saturating_add(1),
+            };
+            for doc in group.docs.iter().take(wanted) {
                 let doc = self.global(doc);
                 self.out.push(RankedDoc { doc, costs: Costs::new(), sorts: group.sorts.clone(), skipped: false });
             }

@@ -82,8 +82,16 @@ impl<'a> Search<'a> {
         let rules = RuleList::new(settings, &self.sort, self.strategy, graph.term_count == 0);
         let weights =
             if settings.searchable_attributes == ["*"] { 1 } else { settings.searchable_attributes.len() as u32 };
-        let plan =
-            Arc::new(RankPlan { graph, rules, fields, by_attribute, weights, wanted: self.wanted, scores: true });
+        let plan = Arc::new(RankPlan {
+            graph,
+            rules,
+            fields,
+            by_attribute,
+            weights,
+            wanted: self.wanted,
+            whole_buckets: false,
+            scores: true,
+        });
         let mut all = RankedPart::default();
         for (number, (source, sorter)) in sources.into_iter().zip(sorters).enumerate() {
             let within = source.documents().clone();

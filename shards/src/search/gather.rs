@@ -5,23 +5,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ahash::AHashSet;
 use futures_util::future::try_join_all;
+use roaring::RoaringBitmap;
 
 use super::answer::{FacetAnswer, SearchAnswer, SearchError};
-use super::messages::{PartQuestion, PartReply, RankQuestion, RankedReply};
+use super::merge::{MergeLimits, Ranked, Removed, merge};
+use super::messages::{NarrowQuestion, PartQuestion, PartReply, RankQuestion};
 use super::part::Pacer;
 use super::plan::{self, Planner};
 use super::request::{PageRequest, SearchRequest};
-use crate::facets::distinct::GroupValue;
 use crate::facets::distribution::{FacetCounts, FacetPlan};
 use crate::facets::sort::SortBy as CriterionBy;
 use crate::fields::FieldsMap;
 use crate::format::{FormatPlan, HitExtras, MatchWords};
-use crate::ids::PartitionNo;
+use crate::ids::{DocId, PartitionNo};
 use crate::query::{FieldTable, QueryGraph};
-use crate::rank::score::{ScoreFacts, Scorer};
-use crate::rank::{RankPlan, RankedDoc, Rule, SortBy, SortValue};
+use crate::rank::score::Scorer;
+use crate::rank::{RankedDoc, Rule, SortBy, SortValue};
 use crate::settings::Settings;
 
 /// Milliseconds of a search when the settings do not say.
@@ -63,7 +63,8 @@ pub async fn search(
     let cutoff = Duration::from_millis(index.settings.search_cutoff_ms.unwrap_or(CUTOFF_MS));
     let gather = Gather { index, request, ask, pacer, deadline: started + cutoff };
     let graph = gather.resolved_graph().await?;
-    let words = MatchWords::of(&graph);
+    let shows_matches = request.format.shows_matches();
+    let words = if shows_matches { MatchWords::of(&graph) } else { MatchWords::default() };
     let total_max = index.settings.pagination.max_total_hits;
     let (offset, limit) = request.page.window(total_max);
     let ranked = gather.ranked(graph, offset, limit).await?;
@@ -88,20 +89,6 @@ struct Gather<'g> {
     ask: &'g dyn Ask,
     pacer: &'g dyn Pacer,
     deadline: Duration,
-}
-
-/// The merged order.
-struct Ranked {
-    plan: Arc<RankPlan>,
-    docs: Vec<RankedDoc>,
-    facts: ScoreFacts,
-    /// What the query admits.
-    candidates: u64,
-    /// Documents of `docs` that belong to a distinct group.
-    grouped: u64,
-    total: u64,
-    facets: Option<FacetAnswer>,
-    expired: bool,
 }
 
 impl Gather<'_> {
@@ -168,9 +155,16 @@ impl Gather<'_> {
         } else if distinct.is_some() {
             plan.wanted = page_end.saturating_mul(DISTINCT_SURPLUS);
         }
+        plan.whole_buckets = distinct.is_some() && !plan.rules.rules.is_empty();
         let filter = self.request.filter.clone().map(Arc::new);
         let facets = self.request.facets.as_deref();
         let facets = facets.map(|names| Arc::new(FacetPlan::new(names, self.index.fields, self.index.settings)));
+        let limits = MergeLimits {
+            by_groups: distinct.is_some(),
+            threshold,
+            counted: if self.request.page.is_exact() { usize::MAX } else { page_end },
+            sorted: sorts,
+        };
         loop {
             let wanted = plan.wanted;
             let shared = Arc::new(plan);
@@ -179,7 +173,7 @@ impl Gather<'_> {
                 plan: shared.clone(),
                 filter: filter.clone(),
                 distinct: distinct.clone(),
-                facets: facets.clone(),
+                facets: facets.clone().filter(|_| !narrows),
                 time_left,
             };
             let mut replies = Vec::with_capacity(usize::from(self.index.partitions));
@@ -188,13 +182,14 @@ impl Gather<'_> {
                 replies.push(*reply);
             }
             let complete = replies.iter().all(|reply| reply.part.complete || reply.expired);
-            let counted = if self.request.page.is_exact() { usize::MAX } else { page_end };
-            let counts = facets.as_ref().map(|plan| facet_answer(plan, &mut replies));
-            let (mut ranked, groups) = merge(shared, replies, wanted, distinct.is_some(), threshold, counted);
+            let counts = facets
+                .as_ref()
+                .map(|plan| facet_answer(plan, replies.iter_mut().map(|reply| std::mem::take(&mut reply.facets))));
+            let (mut ranked, removed) = merge(shared, replies, limits);
             ranked.facets = counts;
             if ranked.docs.len() >= page_end || complete || distinct.is_none() {
-                if !self.request.page.is_exact() && !groups.is_empty() {
-                    ranked.total = self.total_of_groups(&ranked, question, groups).await?;
+                if narrows && (facets.is_some() || !(removed.values.is_empty() || self.request.page.is_exact())) {
+                    self.narrow(&mut ranked, removed, question, facets.as_ref()).await?;
                 }
                 return Ok(ranked);
             }
@@ -203,21 +198,47 @@ impl Gather<'_> {
         }
     }
 
-    /// The candidates less those that share a group with a document that comes before them, as far as groups were met.
-    async fn total_of_groups(
+    /// Counts what is left once further members of distinct groups, as far as these were met, and documents below the
+    /// threshold are taken away.
+    async fn narrow(
         &self,
-        ranked: &Ranked,
+        ranked: &mut Ranked,
+        removed: Removed,
         question: RankQuestion,
-        groups: Vec<GroupValue>,
-    ) -> Result<u64, SearchError> {
-        let values = Arc::new(groups);
-        let asked = || PartQuestion::CountMembers { ranked: question.clone(), values: values.clone() };
-        let mut members = 0;
-        for reply in self.ask_all(asked).await? {
-            let PartReply::Members(count) = reply else { return Err(unexpected()) };
-            members += count;
+        facets: Option<&Arc<FacetPlan>>,
+    ) -> Result<(), SearchError> {
+        let count = self.index.partitions;
+        let split = |docs: &mut dyn Iterator<Item = DocId>| {
+            let mut parts = vec![RoaringBitmap::new(); usize::from(count)];
+            docs.for_each(|doc| {
+                parts[usize::from(doc.partition(count).0)].insert(doc.local(count).0);
+            });
+            parts
+        };
+        let kept = split(&mut ranked.docs.iter().map(|doc| doc.doc));
+        let dropped = split(&mut removed.dropped.iter().copied());
+        let values = Arc::new(if self.request.page.is_exact() { Vec::new() } else { removed.values });
+        let asked = kept.into_iter().zip(dropped).enumerate().map(|(number, (kept, dropped))| {
+            let question = NarrowQuestion {
+                ranked: question.clone(),
+                values: values.clone(),
+                kept,
+                dropped,
+                only_kept: removed.only_kept,
+                facets: facets.cloned(),
+            };
+            self.ask.ask(PartitionNo(number as u16), PartQuestion::Narrow(Box::new(question)))
+        });
+        let mut total = 0;
+        let mut counts = Vec::with_capacity(usize::from(count));
+        for reply in try_join_all(asked).await? {
+            let PartReply::Narrowed(left, facets) = reply else { return Err(unexpected()) };
+            total += left;
+            counts.push(*facets);
         }
-        Ok((ranked.candidates + ranked.grouped).saturating_sub(members))
+        ranked.total = total;
+        ranked.facets = facets.map(|plan| facet_answer(plan, counts.into_iter()));
+        Ok(())
     }
 
     /// Fetches the hits of the page from their owners.
@@ -278,74 +299,15 @@ impl Gather<'_> {
 }
 
 /// The counts of all partitions together.
-fn facet_answer(plan: &FacetPlan, replies: &mut [RankedReply]) -> FacetAnswer {
-    let mut counts = FacetCounts::default();
-    replies.iter_mut().for_each(|reply| counts.merge(std::mem::take(&mut reply.facets)));
-    let shown = counts.finish(plan);
+fn facet_answer(plan: &FacetPlan, counts: impl Iterator<Item = FacetCounts>) -> FacetAnswer {
+    let mut all = FacetCounts::default();
+    counts.for_each(|counts| all.merge(counts));
+    let shown = all.finish(plan);
     FacetAnswer { distribution: shown.distribution_json(), stats: shown.stats_json() }
 }
 
 fn unexpected() -> SearchError {
     SearchError::Partition("a partition's reply does not fit its question".into())
-}
-
-/// Merges the orders of the partitions; leaves out what is below the threshold and further members of distinct groups. What
-/// lies behind the first `counted` documents stays in the total.
-fn merge(
-    plan: Arc<RankPlan>,
-    replies: Vec<RankedReply>,
-    wanted: usize,
-    by_groups: bool,
-    threshold: Option<f64>,
-    counted: usize,
-) -> (Ranked, Vec<GroupValue>) {
-    let candidates: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
-    let (mut total, mut grouped) = (candidates, 0);
-    let expired = replies.iter().any(|reply| reply.expired);
-    let mut facts = ScoreFacts::default();
-    let mut all: Vec<(RankedDoc, Vec<GroupValue>)> = Vec::new();
-    let mut incomplete_ends: Vec<RankedDoc> = Vec::new();
-    for reply in replies {
-        if by_groups && !reply.part.complete {
-            incomplete_ends.extend(reply.part.docs.last().cloned());
-        }
-        facts.used.extend(reply.part.facts.used);
-        facts.profiles.extend(reply.part.facts.profiles);
-        let mut distinct = reply.distinct.into_iter();
-        all.extend(reply.part.docs.into_iter().map(|doc| (doc, distinct.next().unwrap_or_default())));
-    }
-    let order = |a: &RankedDoc, b: &RankedDoc| match (a.skipped, b.skipped) {
-        (false, false) => plan.compare(a, b),
-        (true, true) => a.doc.cmp(&b.doc),
-        (a, b) => a.cmp(&b),
-    };
-    all.sort_unstable_by(|a, b| order(&a.0, &b.0));
-    // What a partition holds beyond its last document is unknown, so the merged order is known up to the first such end.
-    if let Some(end) = incomplete_ends.iter().min_by(|a, b| order(a, b)) {
-        let known = all.partition_point(|(doc, _)| order(doc, end).is_le());
-        all.truncate(known);
-    }
-    all.truncate(wanted);
-    let scorer = Scorer::new(&plan, &facts);
-    let mut taken: AHashSet<GroupValue> = AHashSet::new();
-    let mut docs = Vec::with_capacity(all.len());
-    for (doc, groups) in all {
-        if docs.len() >= counted {
-            break;
-        }
-        let below = threshold.is_some_and(|least| scorer.score(&doc).global() < least);
-        if below || groups.iter().any(|group| taken.contains(group)) {
-            total -= 1;
-            continue;
-        }
-        grouped += u64::from(!groups.is_empty());
-        taken.extend(groups);
-        docs.push(doc);
-    }
-    drop(scorer);
-    let mut groups: Vec<GroupValue> = taken.into_iter().collect();
-    groups.sort_unstable();
-    (Ranked { plan, docs, facts, candidates, grouped, total, facets: None, expired }, groups)
 }
 
 fn json_array(items: &[Vec<u8>]) -> Vec<u8> {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use roaring::RoaringBitmap;
+
 use crate::facets::Filter;
 use crate::facets::distinct::GroupValue;
 use crate::facets::distribution::{FacetCounts, FacetPlan};
@@ -27,13 +29,8 @@ pub enum PartQuestion {
     CountTerms(Arc<RankPlan>),
     /// The best documents.
     Rank(RankQuestion),
-    /// How many of the documents that the query admits have one of these values of the distinct field.
-    CountMembers {
-        /// The search, as it was ranked.
-        ranked: RankQuestion,
-        /// Values of [`RankQuestion::distinct`].
-        values: Arc<Vec<GroupValue>>,
-    },
+    /// How many documents are left once those below the threshold and further members of distinct groups are taken away.
+    Narrow(Box<NarrowQuestion>),
     /// The bytes of hits, in the order given.
     Fetch {
         /// What they show.
@@ -41,6 +38,23 @@ pub enum PartQuestion {
         /// Documents of the partition, with what is shown besides.
         hits: Vec<(LocalDocId, HitExtras)>,
     },
+}
+
+/// What is left of the documents that a query admits.
+#[derive(Clone, Debug)]
+pub struct NarrowQuestion {
+    /// The search, as it was ranked.
+    pub ranked: RankQuestion,
+    /// Documents that have one of these values of [`RankQuestion::distinct`] are taken away, unless kept.
+    pub values: Arc<Vec<GroupValue>>,
+    /// Documents of the partition that stay.
+    pub kept: RoaringBitmap,
+    /// Documents of the partition that are taken away.
+    pub dropped: RoaringBitmap,
+    /// Whether nothing but `kept` stays.
+    pub only_kept: bool,
+    /// What to count over those that are left.
+    pub facets: Option<Arc<FacetPlan>>,
 }
 
 /// The search for the best documents.
@@ -67,8 +81,8 @@ pub enum PartReply {
     Counts(Vec<u64>),
     /// To [`PartQuestion::Rank`].
     Ranked(Box<RankedReply>),
-    /// To [`PartQuestion::CountMembers`].
-    Members(u64),
+    /// To [`PartQuestion::Narrow`]: how many are left, and the counts of their facets.
+    Narrowed(u64, Box<FacetCounts>),
     /// To [`PartQuestion::Fetch`]: a JSON object for each hit.
     Hits(Vec<Vec<u8>>),
 }

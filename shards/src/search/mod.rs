@@ -6,6 +6,7 @@
 
 pub mod answer;
 pub mod gather;
+mod merge;
 pub mod messages;
 pub mod part;
 pub mod plan;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 
 use super::answer::SearchError;
-use super::messages::{PartQuestion, PartReply, RankQuestion, RankedReply};
+use super::messages::{NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply};
 use crate::facets::columns::ColumnError;
 use crate::facets::distinct::{group_members, group_values};
 use crate::facets::distribution::{FacetCounts, count_facets};
@@ -65,13 +65,7 @@ pub async fn answer_part(
         }
         PartQuestion::CountTerms(plan) => Ok(PartReply::Counts(count_terms(partition, plan))),
         PartQuestion::Rank(question) => rank(partition, question, pacer).await,
-        PartQuestion::CountMembers { ranked, values } => {
-            let field = ranked.distinct.clone().unwrap_or_else(|| "".into());
-            let members = group_members(&*partition, &field, &values).map_err(column_error)?;
-            let ranker = ranker(&partition, &ranked)?;
-            let count = ranker.candidates().intersection_len(&members);
-            Ok(PartReply::Members(count))
-        }
+        PartQuestion::Narrow(question) => narrow(&partition, &question),
         PartQuestion::Fetch { plan, hits } => {
             let mut written = Vec::with_capacity(hits.len());
             for (doc, extras) in hits {
@@ -128,6 +122,24 @@ async fn rank(
         }
     }
     Ok(PartReply::Ranked(Box::new(RankedReply { part, distinct, facets, expired })))
+}
+
+/// Takes away what does not count.
+fn narrow(partition: &Rc<dyn SearchPartition>, question: &NarrowQuestion) -> Result<PartReply, SearchError> {
+    let mut left = RoaringBitmap::clone(ranker(partition, &question.ranked)?.candidates());
+    if question.only_kept {
+        left &= &question.kept;
+    }
+    left -= &question.dropped;
+    if let Some(field) = question.ranked.distinct.as_deref().filter(|_| !question.values.is_empty()) {
+        let members = group_members(&**partition, field, &question.values).map_err(column_error)?;
+        left -= members - &question.kept;
+    }
+    let facets = match &question.facets {
+        Some(plan) => count_facets(&**partition, plan, &left).map_err(column_error)?,
+        None => FacetCounts::default(),
+    };
+    Ok(PartReply::Narrowed(left.len(), Box::new(facets)))
 }
 
 /// The ranking of a question, its candidates found.

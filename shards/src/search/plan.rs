@@ -23,9 +23,10 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// The planner of an index with these settings, cut by a tokenizer set up from them.
-    pub fn new(settings: &Settings, cutter: Box<dyn Cutter>) -> Self {
-        let synonyms = normalise_synonyms(settings, &*cutter);
+    /// The planner of an index with these settings, cut by a tokenizer set up from them. `of_synonyms` cuts the synonyms
+    /// where these were read under other stop words.
+    pub fn new(settings: &Settings, cutter: Box<dyn Cutter>, of_synonyms: Option<&dyn Cutter>) -> Self {
+        let synonyms = normalise_synonyms(settings, of_synonyms.unwrap_or(&*cutter));
         Self { cutter, synonyms }
     }
 
@@ -130,7 +131,16 @@ pub fn rank_plan(
     };
     let scores =
         request.show_ranking_score || request.show_ranking_score_details || request.ranking_score_threshold.is_some();
-    RankPlan { graph, rules, fields, by_attribute: by_attribute(settings), weights, wanted, scores }
+    RankPlan {
+        graph,
+        rules,
+        fields,
+        by_attribute: by_attribute(settings),
+        weights,
+        wanted,
+        whole_buckets: false,
+        scores,
+    }
 }
 
 /// Whether nearness means "in the same field".

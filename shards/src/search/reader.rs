@@ -14,6 +14,10 @@ impl Cutter for TextTokenizer {
         TextTokenizer::tokens(self, text, languages)
     }
 
+    fn shown_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
+        TextTokenizer::shown_tokens(self, text, languages)
+    }
+
     fn languages(&self, field: &str) -> Option<&[Language]> {
         TextTokenizer::languages(self, field)
     }

@@ -108,6 +108,13 @@ impl Default for FormatRequest {
     }
 }
 
+impl FormatRequest {
+    /// Whether hits show which of their words match the query.
+    pub fn shows_matches(&self) -> bool {
+        self.attributes_to_crop.is_some() || self.attributes_to_highlight.is_some() || self.show_matches_position
+    }
+}
+
 impl PageRequest {
     /// The hits to pass over and to return when no hit beyond `total_max` is reachable.
     pub fn window(self, total_max: u64) -> (u64, u64) {

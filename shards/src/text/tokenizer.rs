@@ -4,6 +4,8 @@
 //! [`TextTokenizer::visit`], which has a short cut for ASCII text under the default separators: the same words at a fraction
 //! of the time, because no token has to be built and no language detected. A property test holds the two equal.
 
+use std::cell::OnceCell;
+
 use charabia::normalizer::NormalizerOption;
 use charabia::{Language, SeparatorKind, Token, TokenKind, Tokenizer, TokenizerBuilder};
 use self_cell::self_cell;
@@ -22,6 +24,7 @@ pub enum Piece<'a> {
 }
 
 /// The texts that a tokenizer refers to.
+#[derive(Clone)]
 struct Sources {
     stop_words: Option<fst::Set<Vec<u8>>>,
     separators: Option<Vec<String>>,
@@ -54,6 +57,9 @@ self_cell!(
 /// epoch.
 pub struct TextTokenizer {
     configured: Configured,
+    /// For texts that are shown; made when the first one is.
+    showing: OnceCell<Configured>,
+    sources: Sources,
     rules: Vec<(Vec<String>, Vec<Language>)>,
     stop_words: Option<fst::Set<Vec<u8>>>,
     plain: bool,
@@ -68,28 +74,13 @@ impl TextTokenizer {
             dictionary: settings.dictionary.iter().cloned().collect(),
         };
         let plain = sources.separators.is_none() && sources.dictionary.is_empty();
-        let words = Words::new(sources, |sources| Slices {
-            separators: sources.separators.iter().flatten().map(String::as_str).collect(),
-            dictionary: sources.dictionary.iter().map(String::as_str).collect(),
-        });
-        let configured = Configured::new(words, |words| {
-            let mut builder = TokenizerBuilder::new();
-            if let Some(stop_words) = &words.borrow_owner().stop_words {
-                builder.stop_words(stop_words);
-            }
-            if words.borrow_owner().separators.is_some() {
-                builder.separators(&words.borrow_dependent().separators);
-            }
-            if !words.borrow_dependent().dictionary.is_empty() {
-                builder.words_dict(&words.borrow_dependent().dictionary);
-            }
-            builder.into_tokenizer()
-        });
+        let configured = configure(sources.clone(), false);
         let rules = settings.localized_attributes.iter().flatten().map(|rule| {
             let languages = rule.locales.iter().filter_map(Language::from_code).collect();
             (rule.attribute_patterns.clone(), languages)
         });
-        Self { configured, rules: rules.collect(), stop_words: stop_word_set(settings), plain }
+        let stop_words = sources.stop_words.clone();
+        Self { configured, showing: OnceCell::new(), sources, rules: rules.collect(), stop_words, plain }
     }
 
     /// The languages that the first matching rule of `localizedAttributes` allows in a field; `None` lets the text decide.
@@ -102,6 +93,16 @@ impl TextTokenizer {
     /// The tokens of a text, in order, separators included.
     pub fn tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
         self.configured.with_dependent(|_, tokenizer| tokenizer.tokenize_with_allow_list(text, languages).collect())
+    }
+
+    /// The tokens of a text that is shown: stop words are words, and each token knows how long its characters were.
+    pub fn shown_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
+        if self.stop_words.is_none() && text.is_ascii() {
+            return self.tokens(text, languages);
+        }
+        let without_stop_words = || configure(Sources { stop_words: None, ..self.sources.clone() }, true);
+        let showing = self.showing.get_or_init(without_stop_words);
+        showing.with_dependent(|_, tokenizer| tokenizer.tokenize_with_allow_list(text, languages).collect())
     }
 
     /// Calls `each` with every piece of a text in order. `scratch` is overwritten.
@@ -169,6 +170,27 @@ impl TextTokenizer {
         scratch.make_ascii_lowercase();
         Piece::Word(scratch)
     }
+}
+
+fn configure(sources: Sources, char_maps: bool) -> Configured {
+    let words = Words::new(sources, |sources| Slices {
+        separators: sources.separators.iter().flatten().map(String::as_str).collect(),
+        dictionary: sources.dictionary.iter().map(String::as_str).collect(),
+    });
+    Configured::new(words, |words| {
+        let mut builder = TokenizerBuilder::new();
+        builder.create_char_map(char_maps);
+        if let Some(stop_words) = &words.borrow_owner().stop_words {
+            builder.stop_words(stop_words);
+        }
+        if words.borrow_owner().separators.is_some() {
+            builder.separators(&words.borrow_dependent().separators);
+        }
+        if !words.borrow_dependent().dictionary.is_empty() {
+            builder.words_dict(&words.borrow_dependent().dictionary);
+        }
+        builder.into_tokenizer()
+    })
 }
 
 /// The form in which stop words are kept: compatibility-decomposed, without control characters, case and accents kept.

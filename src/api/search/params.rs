@@ -116,7 +116,8 @@ impl SearchParams {
                     field.nullable(|f| f.ratio(ErrorCode::InvalidSearchRankingScoreThreshold))?;
             }
             "locales" => {
-                request.locales = field.nullable(|f| locales::check(f, ErrorCode::InvalidSearchLocales))?;
+                let names = field.nullable(|f| locales::check(f, ErrorCode::InvalidSearchLocales))?;
+                request.locales = names.map(three_letters);
             }
             "showRankingScore" => {
                 request.show_ranking_score = field.boolean(ErrorCode::InvalidSearchShowRankingScore)?
@@ -326,12 +327,17 @@ fn user_context(field: &Node<'_>) -> Result<String, ApiError> {
     context.ok_or_else(|| field.missing("userContext", ErrorCode::InvalidSearchPersonalize))
 }
 
+/// The engine knows languages by their three-letter names only. The names were checked before.
+fn three_letters(names: Vec<String>) -> Vec<String> {
+    names.iter().filter_map(|name| locales::three_letters(name)).map(String::from).collect()
+}
+
 /// An empty list of languages is as if it were absent in a query string.
 fn locales_parameter(param: &Param) -> Result<Option<Vec<String>>, ApiError> {
     let names = param.list();
     match names.iter().find(|name| locales::three_letters(name).is_none()) {
         Some(_) => Err(param.expected("supported locales such as `en` or `eng`", ErrorCode::InvalidSearchLocales)),
-        None => Ok((!names.is_empty()).then_some(names)),
+        None => Ok((!names.is_empty()).then(|| three_letters(names))),
     }
 }
 

@@ -106,6 +106,7 @@ impl SettingsPatch {
                 (setting.apply)(&mut changed, value)?;
             }
         }
+        changed.note_synonym_stop_words(settings);
         Ok(changed)
     }
 

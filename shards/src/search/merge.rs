@@ -1,0 +1,125 @@
+//! One order out of those of the partitions.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use ahash::AHashSet;
+
+use super::answer::FacetAnswer;
+use super::messages::RankedReply;
+use crate::facets::distinct::GroupValue;
+use crate::ids::DocId;
+use crate::rank::score::{ScoreFacts, Scorer};
+use crate::rank::{RankPlan, RankedDoc};
+
+/// What keeps documents out of the merged order.
+#[derive(Clone, Copy)]
+pub(super) struct MergeLimits {
+    /// At most one document of a distinct group.
+    pub by_groups: bool,
+    /// The least score.
+    pub threshold: Option<f64>,
+    /// Documents after which the rest is not looked at.
+    pub counted: usize,
+    /// Whether sort rules take part, so that scores may rise again on the way down.
+    pub sorted: bool,
+}
+
+/// The merged order.
+pub(super) struct Ranked {
+    pub plan: Arc<RankPlan>,
+    pub docs: Vec<RankedDoc>,
+    pub facts: ScoreFacts,
+    /// What counts as found, as far as the ranked documents tell.
+    pub total: u64,
+    pub facets: Option<FacetAnswer>,
+    pub expired: bool,
+}
+
+/// What was met on the way and left out.
+#[derive(Default)]
+pub(super) struct Removed {
+    /// Values of the groups of the documents that stay.
+    pub values: Vec<GroupValue>,
+    /// Documents below the threshold, and further members of groups.
+    pub dropped: Vec<DocId>,
+    /// Whether everything that was not ranked is below the threshold too.
+    pub only_kept: bool,
+}
+
+/// Merges the orders of the partitions; leaves out what is below the threshold and further members of distinct groups.
+pub(super) fn merge(plan: Arc<RankPlan>, replies: Vec<RankedReply>, limits: MergeLimits) -> (Ranked, Removed) {
+    let candidates: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
+    let expired = replies.iter().any(|reply| reply.expired);
+    let (all, facts) = ordered(&plan, replies, limits.by_groups);
+    let scorer = Scorer::new(&plan, &facts);
+    let mut taken: AHashSet<GroupValue> = AHashSet::new();
+    let mut docs: Vec<RankedDoc> = Vec::with_capacity(all.len());
+    let mut removed = Removed::default();
+    let mut any_below = false;
+    for (doc, groups) in all {
+        // Groups are told apart bucket by bucket, so the one in which the page ends is walked to its end.
+        let in_last_bucket =
+            |last: &RankedDoc| plan.whole_buckets && plan.compare_rules(last, &doc, plan.rules.rules.len()).is_eq();
+        if docs.len() >= limits.counted && !docs.last().is_some_and(in_last_bucket) {
+            break;
+        }
+        let below = limits.threshold.is_some_and(|least| scorer.score(&doc).global() < least);
+        any_below |= below;
+        if below || groups.iter().any(|group| taken.contains(group)) {
+            removed.dropped.push(doc.doc);
+            continue;
+        }
+        taken.extend(groups);
+        docs.push(doc);
+    }
+    drop(scorer);
+    removed.only_kept = any_below && !limits.sorted && docs.len() < limits.counted;
+    removed.values = taken.into_iter().collect();
+    removed.values.sort_unstable();
+    let total = match removed.only_kept {
+        true => docs.len() as u64,
+        false => candidates - removed.dropped.len() as u64,
+    };
+    (Ranked { plan, docs, facts, total, facets: None, expired }, removed)
+}
+
+/// The documents of all partitions in order, as far as the order is known, each with the values of its groups.
+fn ordered(
+    plan: &RankPlan,
+    replies: Vec<RankedReply>,
+    by_groups: bool,
+) -> (Vec<(RankedDoc, Vec<GroupValue>)>, ScoreFacts) {
+    let mut facts = ScoreFacts::default();
+    let mut all: Vec<(RankedDoc, Vec<GroupValue>)> = Vec::new();
+    let mut incomplete_ends: Vec<RankedDoc> = Vec::new();
+    for reply in replies {
+        if by_groups && !reply.part.complete {
+            incomplete_ends.extend(reply.part.docs.last().cloned());
+        }
+        facts.used.extend(reply.part.facts.used);
+        facts.profiles.extend(reply.part.facts.profiles);
+        let mut distinct = reply.distinct.into_iter();
+        all.extend(reply.part.docs.into_iter().map(|doc| (doc, distinct.next().unwrap_or_default())));
+    }
+    let order = |a: &RankedDoc, b: &RankedDoc| match (a.skipped, b.skipped) {
+        (false, false) => plan.compare(a, b),
+        (true, true) => a.doc.cmp(&b.doc),
+        (a, b) => a.cmp(&b),
+    };
+    all.sort_unstable_by(|a, b| order(&a.0, &b.0));
+    // What a partition holds beyond its last document is unknown, so the merged order is known up to the first such end; to
+    // the end of its bucket where partitions answer whole buckets.
+    if let Some(end) = incomplete_ends.iter().min_by(|a, b| order(a, b)) {
+        let rules = plan.rules.rules.len();
+        let same = |doc: &RankedDoc| {
+            plan.whole_buckets && !doc.skipped && !end.skipped && plan.compare_rules(doc, end, rules) == Ordering::Equal
+        };
+        let known = all.partition_point(|(doc, _)| order(doc, end).is_le() || same(doc));
+        all.truncate(known);
+    }
+    if !by_groups {
+        all.truncate(plan.wanted);
+    }
+    (all, facts)
+}
