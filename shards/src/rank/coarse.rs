@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use roaring::RoaringBitmap;
-use smallvec::SmallVec;
 
 use super::classes::{ANY_CLASS, NodeDocs};
-use super::paths::{droppable, term_after, usable};
+use super::paths::{term_after, usable};
 use super::plan::RankPlan;
 use crate::query::QueryGraph;
 
@@ -84,14 +83,11 @@ impl Coarse {
     }
 
     fn docs(&mut self, words: u32, typos: u32) -> RoaringBitmap {
-        let mut docs = RoaringBitmap::new();
-        for level in levels(&self.plan.graph, words) {
-            docs |= &*self.suffix(level, 0, words, typos);
-        }
-        docs
+        RoaringBitmap::clone(&self.suffix(0, 0, words, typos))
     }
 
-    /// The documents that satisfy the terms from `term` on at exactly these costs (or perhaps less).
+    /// The documents that satisfy the terms from `term` on at exactly these costs (or perhaps less), when terms up to the turn
+    /// `level` were dropped before.
     fn suffix(&mut self, level: u8, term: usize, words: u32, typos: u32) -> Rc<RoaringBitmap> {
         let plan = self.plan.clone();
         let graph = &plan.graph;
@@ -104,8 +100,8 @@ impl Coarse {
             return docs.clone();
         }
         let mut docs = RoaringBitmap::new();
-        if words > 0 && droppable(graph, term, level) {
-            docs |= &*self.suffix(level, term + 1, words - 1, typos);
+        if let Some(turn) = graph.drop_ranks[term].filter(|_| words > 0) {
+            docs |= &*self.suffix(level.max(turn), term + 1, words - 1, typos);
         }
         for (at, node) in graph.nodes.iter().enumerate() {
             if usize::from(node.first) != term || !usable(graph, node, level) {
@@ -129,19 +125,6 @@ impl Coarse {
         let docs = Rc::new(docs);
         self.memo.insert(key, docs.clone());
         docs
-    }
-}
-
-/// The turns at which paths may drop exactly `words` terms.
-pub fn levels(graph: &QueryGraph, words: u32) -> std::ops::RangeInclusive<u8> {
-    let turns: SmallVec<[u8; 10]> = graph.drop_ranks.iter().flatten().copied().collect();
-    if words == 0 {
-        0..=0
-    } else if turns.windows(2).all(|pair| pair[0] > pair[1]) {
-        // From the end on: at turn n exactly the last n words are gone, and no joined word can save one of them.
-        words as u8..=words as u8
-    } else {
-        1..=graph.rank_max()
     }
 }
 

@@ -26,8 +26,6 @@ pub type Path = SmallVec<[Step; 6]>;
 /// Limits of a walk through the graph.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
-    /// Terms of this turn and before may be dropped; nodes of earlier turns may not be used.
-    pub level: u8,
     /// Whether paths tell typo classes apart.
     pub classes: bool,
     /// Exactly this number of dropped terms; `None`: any.
@@ -36,14 +34,10 @@ pub struct Walk {
     pub typos: Option<u32>,
 }
 
-/// Whether a node may be used at a level.
+/// Whether a path may use a node after it dropped terms of turns up to `level`: a term dropped takes with it all terms behind
+/// it that go earlier, but none before it.
 pub fn usable(graph: &QueryGraph, node: &Node, level: u8) -> bool {
     graph.node_rank(node).is_none_or(|rank| rank >= level)
-}
-
-/// Whether a term may be dropped at a level.
-pub fn droppable(graph: &QueryGraph, term: usize, level: u8) -> bool {
-    graph.drop_ranks[term].is_some_and(|rank| rank <= level)
 }
 
 /// Visits, in order, the paths within the limits that some document of `docs` satisfies, with those documents. With classes,
@@ -56,8 +50,16 @@ pub fn visit(
     paths_max: usize,
 ) -> Vec<(Path, RoaringBitmap)> {
     let mut visitor = Visitor { graph, node_docs, walk, path: Path::new(), found: Vec::new(), paths_max };
-    visitor.step(0, docs, walk.words.unwrap_or(0), walk.typos.unwrap_or(0));
+    visitor.step(0, docs, Costs { words: walk.words.unwrap_or(0), typos: walk.typos.unwrap_or(0), level: 0 });
     visitor.found
+}
+
+/// What a path may still cost, and the latest turn of the terms it dropped.
+#[derive(Clone, Copy)]
+struct Costs {
+    words: u32,
+    typos: u32,
+    level: u8,
 }
 
 struct Visitor<'a> {
@@ -70,42 +72,43 @@ struct Visitor<'a> {
 }
 
 impl Visitor<'_> {
-    fn step(&mut self, term: usize, docs: &RoaringBitmap, words_left: u32, typos_left: u32) {
+    fn step(&mut self, term: usize, docs: &RoaringBitmap, left: Costs) {
         if docs.is_empty() || self.found.len() >= self.paths_max {
             return;
         }
         if term == usize::from(self.graph.term_count) {
             let exact = |limit: Option<u32>, left: u32| limit.is_none() || left == 0;
-            if exact(self.walk.words, words_left) && exact(self.walk.typos, typos_left) {
+            if exact(self.walk.words, left.words) && exact(self.walk.typos, left.typos) {
                 self.found.push((self.path.clone(), docs.clone()));
             }
             return;
         }
-        if droppable(self.graph, term, self.walk.level) && (self.walk.words.is_none() || words_left > 0) {
+        if let Some(turn) = self.graph.drop_ranks[term].filter(|_| self.walk.words.is_none() || left.words > 0) {
             self.path.push(Step::Drop(term as u8));
-            self.step(term + 1, docs, words_left.saturating_sub(1), typos_left);
+            let left = Costs { words: left.words.saturating_sub(1), level: left.level.max(turn), ..left };
+            self.step(term + 1, docs, left);
             self.path.pop();
         }
         for (at, node) in self.graph.nodes.iter().enumerate() {
-            if usize::from(node.first) == term && usable(self.graph, node, self.walk.level) {
-                self.node(at, node, docs, words_left, typos_left);
+            if usize::from(node.first) == term && usable(self.graph, node, left.level) {
+                self.node(at, node, docs, left);
             }
         }
     }
 
-    fn node(&mut self, at: usize, node: &Node, docs: &RoaringBitmap, words_left: u32, typos_left: u32) {
+    fn node(&mut self, at: usize, node: &Node, docs: &RoaringBitmap, left: Costs) {
         let next = term_after(node);
         if !self.walk.classes {
             let with = docs & &**self.node_docs.class(at, ANY_CLASS);
             self.path.push(Step::Node { at: at as u8, class: ANY_CLASS });
-            self.step(next, &with, words_left, typos_left);
+            self.step(next, &with, left);
             self.path.pop();
             return;
         }
         let mut rest = docs.clone();
         for class in 0..=node.class_max() {
             let cost = class + node.join_cost();
-            if self.walk.typos.is_some() && cost > typos_left {
+            if self.walk.typos.is_some() && cost > left.typos {
                 return;
             }
             let with = &rest & &**self.node_docs.class(at, class as u8);
@@ -114,7 +117,7 @@ impl Visitor<'_> {
             }
             rest -= &with;
             self.path.push(Step::Node { at: at as u8, class: class as u8 });
-            self.step(next, &with, words_left, typos_left.saturating_sub(cost));
+            self.step(next, &with, Costs { typos: left.typos.saturating_sub(cost), ..left });
             self.path.pop();
             if rest.is_empty() {
                 return;

@@ -8,7 +8,7 @@ use ahash::AHashSet;
 use roaring::RoaringBitmap;
 
 use super::classes::NodeDocs;
-use super::coarse::{Coarse, CoarseBucket, candidates, levels};
+use super::coarse::{Coarse, CoarseBucket, candidates};
 use super::evaluate::Evaluator;
 use super::paths::{Path, Walk, visit};
 use super::plan::{Costs, RankPlan, RankedDoc, SortBy, SortValue};
@@ -285,15 +285,8 @@ impl Ranker {
     }
 
     fn visit(&self, words: u32, classes: bool, typos: Option<u32>, docs: &RoaringBitmap) -> Vec<(Path, RoaringBitmap)> {
-        let graph = &self.plan.graph;
-        let mut paths: Vec<(Path, RoaringBitmap)> = Vec::new();
-        for level in levels(graph, words) {
-            let walk = Walk { level, classes, words: Some(words), typos };
-            paths.extend(visit(graph, &self.node_docs, walk, docs, PATHS_MAX));
-        }
-        paths.sort_by(|a, b| a.0.cmp(&b.0));
-        paths.dedup_by(|a, b| a.0 == b.0);
-        paths
+        let walk = Walk { classes, words: Some(words), typos };
+        visit(&self.plan.graph, &self.node_docs, walk, docs, PATHS_MAX)
     }
 
     /// Tells which paths the documents use that lack as many terms as those of `bucket`: each the first it satisfies.
