@@ -10,6 +10,7 @@
 pub mod io;
 pub mod log;
 pub mod page;
+pub mod vector;
 
 pub use io::{Disk, DiskError, DiskFile, IoFuture, OpenMode};
 pub use page::{

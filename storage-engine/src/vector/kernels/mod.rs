@@ -1,0 +1,116 @@
+//! Distances between vectors and between their codes, by the widest instructions that this machine has.
+//!
+//! [`kernels`] looks once what there is: AVX-512 (with VNNI and VPOPCNTDQ), AVX2 with FMA, or plain code. The plain functions in
+//! [`scalar`] are the definition; tests hold the others to them. Sums of 32-bit floats are made in another order by
+//! each, so they differ in the last digits; the integer kernels agree to the bit.
+
+pub mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use std::sync::OnceLock;
+
+/// The functions of one instruction set. Both arguments of each must have the same length; what goes past the shorter is
+/// left out.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernels {
+    /// Name of the instruction set, for reports.
+    pub name: &'static str,
+    /// Sum of the products.
+    pub dot_f32: fn(&[f32], &[f32]) -> f32,
+    /// Sum of the squared differences.
+    pub squared_f32: fn(&[f32], &[f32]) -> f32,
+    /// Sum of the products; exact up to 2^17 dimensions.
+    pub dot_i8: fn(&[i8], &[i8]) -> i32,
+    /// Number of bits that differ.
+    pub hamming: fn(&[u8], &[u8]) -> u32,
+}
+
+/// The plain functions.
+pub const SCALAR: Kernels = Kernels {
+    name: "scalar",
+    dot_f32: scalar::dot_f32,
+    squared_f32: scalar::squared_f32,
+    dot_i8: scalar::dot_i8,
+    hamming: scalar::hamming,
+};
+
+/// The fastest functions for this machine, found at the first call.
+pub fn kernels() -> &'static Kernels {
+    static FOUND: OnceLock<Kernels> = OnceLock::new();
+    FOUND.get_or_init(|| all().last().copied().unwrap_or(SCALAR))
+}
+
+/// All sets that this machine can run, slowest first.
+pub fn all() -> Vec<Kernels> {
+    #[cfg(target_arch = "x86_64")]
+    return std::iter::once(SCALAR).chain(x86::available()).collect();
+    #[cfg(not(target_arch = "x86_64"))]
+    return vec![SCALAR];
+}
+
+/// Asks the processor to fetch the cache lines of `bytes` that will be needed soon.
+#[inline(always)]
+pub fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    x86::prefetch(bytes);
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn near(a: f32, b: f32, magnitude: f32) -> bool {
+        (a - b).abs() <= 1e-5 * magnitude.max(1e-6)
+    }
+
+    proptest! {
+        #[test]
+        fn float_kernels_agree_with_the_plain_ones(pairs in proptest::collection::vec((-2.0f32..2.0, -2.0f32..2.0), 0..200)) {
+            let (a, b): (Vec<f32>, Vec<f32>) = pairs.into_iter().unzip();
+            let magnitude: f32 = a.iter().zip(&b).map(|(a, b)| (a * b).abs() + (a - b) * (a - b)).sum();
+            for set in all() {
+                let (dot, squared) = ((set.dot_f32)(&a, &b), (set.squared_f32)(&a, &b));
+                prop_assert!(near(dot, scalar::dot_f32(&a, &b), magnitude), "{} dot {dot}", set.name);
+                prop_assert!(near(squared, scalar::squared_f32(&a, &b), magnitude), "{} squared {squared}", set.name);
+            }
+        }
+
+        #[test]
+        fn integer_kernels_agree_to_the_bit(pairs in proptest::collection::vec((-128i8..=127, -128i8..=127), 0..500)) {
+            let (a, b): (Vec<i8>, Vec<i8>) = pairs.into_iter().unzip();
+            let bits = |values: &[i8]| values.iter().map(|v| *v as u8).collect::<Vec<u8>>();
+            for set in all() {
+                prop_assert_eq!((set.dot_i8)(&a, &b), scalar::dot_i8(&a, &b), "{}", set.name);
+                prop_assert_eq!((set.hamming)(&bits(&a), &bits(&b)), scalar::hamming(&bits(&a), &bits(&b)), "{}", set.name);
+            }
+        }
+    }
+
+    /// The 16-bit steps of some instruction sets saturate; the largest products must not.
+    #[test]
+    fn extreme_values_do_not_saturate() {
+        for len in [1, 31, 64, 384, 1537] {
+            for (a, b) in [(-128i8, -128i8), (-128, 127), (127, 127)] {
+                let (left, right) = (vec![a; len], vec![b; len]);
+                for set in all() {
+                    let wanted = i32::from(a) * i32::from(b) * len as i32;
+                    assert_eq!((set.dot_i8)(&left, &right), wanted, "{} {len} {a} {b}", set.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn different_lengths_use_the_shorter() {
+        for set in all() {
+            assert_eq!((set.dot_f32)(&[1.0; 40], &[2.0; 17]), 34.0, "{}", set.name);
+            assert_eq!((set.dot_i8)(&[1; 40], &[2; 90]), 80, "{}", set.name);
+            assert_eq!((set.hamming)(&[255; 40], &[0; 70]), 320, "{}", set.name);
+        }
+    }
+}

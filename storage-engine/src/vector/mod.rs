@@ -1,0 +1,250 @@
+//! One partition's nearest-neighbour index for one embedder: a disk-bound HNSW graph (Malkov and Yashunin 2016,
+//! arXiv 1603.09320) whose walk looks at small codes in memory and whose answers are ordered by the full vectors on disk.
+//!
+//! * [`kernels`]: distances by SIMD, each with a plain twin.
+//! * [`codes`]: 8-bit or 1-bit codes, the walk's distances and the bounds of their error.
+//! * [`chunked`], [`links`], [`cache`]: the graph in memory: changes over a file of pages, of which a budget is kept.
+//! * [`state`]: an immutable state; readers hold one for as long as they like.
+//! * [`walk`]: one step of a search at a time; it says which pages it needs and waits for nothing.
+//! * [`search`]: exact scan or walk, then re-ranking by batched reads.
+//! * [`draft`], [`connect`]: inserting, deleting with repair of the neighbours, and preparing an epoch.
+//! * [`files`], [`partition`]: the bytes (see `FORMAT.md`), opening, publishing.
+//!
+//! Nothing here is `Send`: a partition belongs to one core. Every long loop asks a [`Pace`] whether others wait. The same calls
+//! with the same seed give the same graph and the same answers, whatever is in memory; equal distances are ordered by
+//! document.
+
+pub mod cache;
+pub mod chunked;
+pub mod codes;
+mod connect;
+pub mod draft;
+mod files;
+pub mod kernels;
+pub mod links;
+pub mod partition;
+mod search;
+pub mod state;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::future::Future;
+use std::pin::Pin;
+
+pub use draft::Draft;
+pub use partition::{BeginError, Prepared, VectorPartition};
+pub use search::SearchOptions;
+pub use state::{VectorSizes, VectorSnapshot};
+
+use crate::io::DiskError;
+
+/// Links that a node has at most in a layer above the bottom (the paper's M).
+pub const LINKS_UPPER: usize = 16;
+/// Links that a node has at most in the bottom layer.
+pub const LINKS_BOTTOM: usize = 32;
+/// Dimensions of a vector at most.
+pub const DIMENSIONS_MAX: u32 = 1 << 16;
+
+/// How far apart two vectors are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// `(1 - cos) / 2`; 0 where the product of the norms is at most 1.19e-7.
+    Cosine,
+    /// The negated sum of products.
+    Dot,
+    /// The length of the difference.
+    Euclidean,
+    /// Bits that differ, as a share of the dimensions rounded up to a multiple of 64. Only the bits (1 where a number is
+    /// greater than 0) are kept: vectors are read back as 0.0 and 1.0.
+    Hamming,
+}
+
+/// What is kept in memory of each vector, for the walk. [`Metric::Hamming`] keeps its bits whatever is said here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CodeKind {
+    /// One byte for each dimension.
+    Int8,
+    /// One bit for each dimension, its sign.
+    Bits,
+}
+
+/// What a partition is made with; it stays with its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Numbers in a vector, 1 to [`DIMENSIONS_MAX`].
+    pub dimensions: u32,
+    /// The distance.
+    pub metric: Metric,
+    /// The codes.
+    pub codes: CodeKind,
+    /// Nodes that an insertion keeps in view (the paper's efConstruction).
+    pub build_width: u16,
+    /// Seeds the nodes' layers.
+    pub seed: u64,
+}
+
+impl Config {
+    /// The default choices for vectors of this many dimensions.
+    pub fn new(dimensions: u32, metric: Metric) -> Self {
+        Self { dimensions, metric, codes: CodeKind::Int8, build_width: 125, seed: 0x5eed }
+    }
+
+    /// What the codes really are.
+    pub fn code_kind(&self) -> CodeKind {
+        if self.metric == Metric::Hamming { CodeKind::Bits } else { self.codes }
+    }
+}
+
+/// Memory of a partition beyond codes and upper layers, which are always there.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Pages of the graph's file that are kept, bytes.
+    pub graph_bytes: u64,
+    /// Full vectors that are kept, bytes.
+    pub vector_bytes: u64,
+    /// Changes of the graph that are kept beside its file before they are merged into a new one, bytes at least; a quarter of the
+    /// file where that is more.
+    pub overlay_bytes: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { graph_bytes: 256 << 20, vector_bytes: 64 << 20, overlay_bytes: 8 << 20 }
+    }
+}
+
+/// A document near a query.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Neighbor {
+    /// The document.
+    pub doc: u32,
+    /// The distance of its nearest vector, as the metric defines it.
+    pub distance: f32,
+}
+
+/// How long loops let others have their turn.
+pub trait Pace {
+    /// Whether somebody waits; asked every few ten microseconds.
+    fn due(&self) -> bool;
+    /// Lets the others work.
+    fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>>;
+    /// Whether the search should end with what it has found.
+    fn stopped(&self) -> bool {
+        false
+    }
+}
+
+/// A pace that never pauses, for tools and tests.
+pub struct Unpaced;
+
+impl Pace for Unpaced {
+    fn due(&self) -> bool {
+        false
+    }
+
+    fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// Why bytes of a partition's files could not be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FetchError {
+    /// A file operation failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The bytes are not what was written.
+    #[error("{file}: {what} {number} is damaged")]
+    Damaged {
+        /// The file.
+        file: String,
+        /// Kind of the part: a page, a record.
+        what: &'static str,
+        /// Which of them.
+        number: u64,
+    },
+}
+
+/// Why numbers are no vector of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadVector {
+    /// Too many or too few.
+    #[error("the vector has {found} dimensions where {expected} are expected")]
+    Dimensions {
+        /// Those of the partition.
+        expected: u32,
+        /// Those given.
+        found: usize,
+    },
+    /// A number is infinite or none.
+    #[error("the vector's number {at} is not finite")]
+    NotFinite {
+        /// Its place.
+        at: usize,
+    },
+}
+
+impl Config {
+    /// Checks that these numbers can be a vector.
+    ///
+    /// # Errors
+    /// [`BadVector`].
+    pub fn check(&self, vector: &[f32]) -> Result<(), BadVector> {
+        if vector.len() != self.dimensions as usize {
+            return Err(BadVector::Dimensions { expected: self.dimensions, found: vector.len() });
+        }
+        vector.iter().position(|v| !v.is_finite()).map_or(Ok(()), |at| Err(BadVector::NotFinite { at }))
+    }
+}
+
+/// Why a vector could not be put or a document's not be removed. The draft must then be dropped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PutError {
+    /// Nothing was changed.
+    #[error(transparent)]
+    Vector(#[from] BadVector),
+    /// Documents have at most 65,536 vectors, partitions at most 2^32 - 2. Nothing was changed.
+    #[error("there is no room for more vectors")]
+    Full,
+    /// A file operation failed.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+}
+
+/// Why a search failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SearchError {
+    /// The query is no vector of this partition.
+    #[error(transparent)]
+    Vector(#[from] BadVector),
+    /// A file operation failed.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+}
+
+/// Why a partition could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// A file operation failed, or a file is damaged.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The manifest is damaged or of another version.
+    #[error("{folder}: this is no vector manifest of this version, or it is damaged")]
+    Manifest {
+        /// The partition's folder.
+        folder: String,
+    },
+}
+
+impl From<DiskError> for PutError {
+    fn from(error: DiskError) -> Self {
+        Self::Fetch(error.into())
+    }
+}
+
+impl From<DiskError> for OpenError {
+    fn from(error: DiskError) -> Self {
+        Self::Fetch(error.into())
+    }
+}

@@ -1,0 +1,322 @@
+//! The search of one layer (algorithm 2 of the HNSW paper) as a machine of steps: each does some microseconds of work and says
+//! whether it is done, or which pages it needs. It waits for nothing itself.
+//!
+//! With a filter the walk is one of two. A wide filter lets it go through all nodes and return those that pass. A narrower one
+//! makes it look past neighbours that do not pass to *their* neighbours (ACORN-1, arXiv 2403.04871), so that it stays among
+//! nodes that pass, and connected.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use roaring::RoaringBitmap;
+
+use super::LINKS_BOTTOM;
+use super::codes::{self, Comparer};
+use super::kernels::prefetch;
+use super::links::{Links, PageNo};
+use super::state::State;
+
+/// Nodes expanded in a step: about thirty microseconds.
+const HOPS_PER_STEP: usize = 16;
+/// Pages asked for at once when one is missing: those of the next candidates, too.
+const PAGES_AHEAD: usize = 4;
+/// Codes that are fetched into the processor's cache ahead of the one looked at.
+const CODES_AHEAD: usize = 4;
+
+/// A distance and a node as one number: nearer first, then the lesser node.
+pub(super) fn key(distance: f32, node: u32) -> u64 {
+    let bits = distance.to_bits();
+    let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
+    u64::from(ordered) << 32 | u64::from(node)
+}
+
+/// The node of a key.
+pub(super) fn node_of(key: u64) -> u32 {
+    key as u32
+}
+
+/// The distance of a key.
+pub(super) fn distance_of(key: u64) -> f32 {
+    let ordered = (key >> 32) as u32;
+    f32::from_bits(if ordered >> 31 == 1 { ordered & !(1 << 31) } else { !ordered })
+}
+
+/// The nodes that a search has seen: a bit for each, and the words to clear afterwards.
+#[derive(Default)]
+pub(super) struct Visited {
+    words: Vec<u64>,
+    touched: Vec<u32>,
+}
+
+impl Visited {
+    /// Forgets all, and makes room for nodes below `nodes`.
+    pub fn clear(&mut self, nodes: u32) {
+        for word in self.touched.drain(..) {
+            self.words[word as usize] = 0;
+        }
+        let words = nodes as usize / 64 + 1;
+        if self.words.len() < words {
+            self.words.resize(words, 0);
+        }
+    }
+
+    /// Adds a node; whether it is new.
+    #[inline(always)]
+    pub fn insert(&mut self, node: u32) -> bool {
+        let (at, bit) = ((node / 64) as usize, 1u64 << (node % 64));
+        let word = &mut self.words[at];
+        if *word & bit != 0 {
+            return false;
+        }
+        if *word == 0 {
+            self.touched.push(at as u32);
+        }
+        *word |= bit;
+        true
+    }
+
+    fn contains(&self, node: u32) -> bool {
+        self.words[(node / 64) as usize] >> (node % 64) & 1 == 1
+    }
+}
+
+/// Which nodes a search may return.
+#[derive(Clone, Copy)]
+pub(super) enum Accept<'a> {
+    /// All.
+    All,
+    /// Those of these documents, and if a number is given only the documents' vectors of that number.
+    Some { docs: Option<&'a RoaringBitmap>, ordinal: Option<u16> },
+}
+
+impl Accept<'_> {
+    #[inline(always)]
+    pub fn takes(&self, state: &State, node: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::Some { docs, ordinal } => {
+                docs.is_none_or(|docs| docs.contains(codes::doc(state.codes.get(node))))
+                    && ordinal.is_none_or(|ordinal| state.ordinal(node) == ordinal)
+            }
+        }
+    }
+}
+
+/// What a step came to.
+pub(super) enum Step {
+    /// The search is done.
+    Done,
+    /// There is more to do.
+    More,
+    /// These pages must be loaded first.
+    Need(Vec<PageNo>),
+}
+
+/// A search of one layer.
+pub(super) struct Walk<'a> {
+    pub comparer: Comparer,
+    pub query: &'a [u8],
+    pub level: u8,
+    /// Nodes kept in view (the paper's ef).
+    pub width: usize,
+    pub accept: Accept<'a>,
+    /// Look past nodes that are not accepted.
+    pub two_hops: bool,
+    pub visited: &'a mut Visited,
+    candidates: BinaryHeap<Reverse<u64>>,
+    found: BinaryHeap<u64>,
+    fresh: Vec<u32>,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(comparer: Comparer, query: &'a [u8], level: u8, width: usize, visited: &'a mut Visited) -> Self {
+        let (candidates, found) = (BinaryHeap::with_capacity(2 * width), BinaryHeap::with_capacity(width + 1));
+        let (accept, two_hops, fresh) = (Accept::All, false, Vec::with_capacity(LINKS_BOTTOM));
+        Self { comparer, query, level, width, accept, two_hops, visited, candidates, found, fresh }
+    }
+
+    /// Begins at these nodes, whether they are accepted or not.
+    pub fn start(&mut self, state: &State, nodes: impl Iterator<Item = u32>) {
+        self.visited.clear(state.node_count);
+        for node in nodes {
+            if self.visited.insert(node) {
+                let key = key(self.comparer.distance(self.query, state.codes.get(node)), node);
+                self.candidates.push(Reverse(key));
+                if self.accept.takes(state, node) {
+                    self.found.push(key);
+                }
+            }
+        }
+    }
+
+    /// The keys found, nearest first.
+    pub fn finish(self) -> Vec<u64> {
+        self.found.into_sorted_vec()
+    }
+
+    /// Goes on for a while.
+    pub fn step(&mut self, state: &State) -> Step {
+        for _ in 0..HOPS_PER_STEP {
+            let Some(Reverse(next)) = self.candidates.peek().copied() else { return Step::Done };
+            if self.found.len() >= self.width && self.found.peek().is_some_and(|worst| next > *worst) {
+                return Step::Done;
+            }
+            let need = if self.level > 0 {
+                self.candidates.pop();
+                let levels = state.upper.levels(node_of(next));
+                let links = levels.get(usize::from(self.level) - 1).map_or(&[][..], Vec::as_slice);
+                self.look_at(state, links);
+                continue;
+            } else {
+                match state.bottom(node_of(next)) {
+                    Err(_) => self.pages_ahead(state),
+                    Ok(links) if self.two_hops => match self.gather(state, &links) {
+                        Ok(()) => {
+                            self.candidates.pop();
+                            self.look_at_fresh(state);
+                            continue;
+                        }
+                        Err(pages) => pages,
+                    },
+                    Ok(links) => {
+                        self.candidates.pop();
+                        self.look_at(state, links.as_slice());
+                        continue;
+                    }
+                }
+            };
+            return Step::Need(need);
+        }
+        Step::More
+    }
+
+    /// The missing pages of the next candidates.
+    fn pages_ahead(&mut self, state: &State) -> Vec<PageNo> {
+        let mut kept = Vec::with_capacity(PAGES_AHEAD);
+        let mut pages: Vec<PageNo> = Vec::with_capacity(PAGES_AHEAD);
+        while kept.len() < PAGES_AHEAD {
+            let Some(candidate) = self.candidates.pop() else { break };
+            if let Err(page) = state.bottom(node_of(candidate.0)) {
+                pages.push(page);
+            }
+            kept.push(candidate);
+        }
+        self.candidates.extend(kept);
+        pages.sort_unstable();
+        pages.dedup();
+        pages
+    }
+
+    fn look_at(&mut self, state: &State, links: &[u32]) {
+        self.fresh.clear();
+        for node in links {
+            if self.visited.insert(*node) {
+                self.fresh.push(*node);
+            }
+        }
+        self.look_at_fresh(state);
+    }
+
+    /// The accepted neighbours and, behind those that are not accepted, theirs; the missing pages if that cannot be told.
+    fn gather(&mut self, state: &State, links: &Links) -> Result<(), Vec<PageNo>> {
+        let mut behind = Vec::with_capacity(LINKS_BOTTOM);
+        let mut missing = Vec::new();
+        self.fresh.clear();
+        for node in links.as_slice().iter().filter(|node| !self.visited.contains(**node)) {
+            if self.accept.takes(state, *node) {
+                self.fresh.push(*node);
+                continue;
+            }
+            match state.bottom(*node) {
+                Ok(links) => behind.push((*node, links)),
+                Err(page) => missing.push(page),
+            }
+        }
+        if !missing.is_empty() {
+            missing.sort_unstable();
+            missing.dedup();
+            return Err(missing);
+        }
+        for node in &self.fresh {
+            self.visited.insert(*node);
+        }
+        for (node, links) in behind {
+            self.visited.insert(node);
+            for node in links.as_slice() {
+                // Those that are not accepted are left for other nodes to look behind.
+                if !self.visited.contains(*node) && self.accept.takes(state, *node) {
+                    self.visited.insert(*node);
+                    self.fresh.push(*node);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at_fresh(&mut self, state: &State) {
+        for node in self.fresh.iter().take(CODES_AHEAD) {
+            prefetch(state.codes.get(*node));
+        }
+        for at in 0..self.fresh.len() {
+            if let Some(ahead) = self.fresh.get(at + CODES_AHEAD) {
+                prefetch(state.codes.get(*ahead));
+            }
+            let node = self.fresh[at];
+            let key = key(self.comparer.distance(self.query, state.codes.get(node)), node);
+            let full = self.found.len() >= self.width;
+            if full && self.found.peek().is_some_and(|worst| key > *worst) {
+                continue;
+            }
+            self.candidates.push(Reverse(key));
+            if self.two_hops || self.accept.takes(state, node) {
+                if full {
+                    self.found.pop();
+                }
+                self.found.push(key);
+            }
+        }
+    }
+}
+
+/// The node nearest to the query that is reached through layers above the bottom, from the entry down to `level`.
+pub(super) fn descend(state: &State, comparer: Comparer, query: &[u8], entry: (u32, u8), level: u8) -> u32 {
+    let (mut node, top) = entry;
+    let mut best = key(comparer.distance(query, state.codes.get(node)), node);
+    for layer in (level + 1..=top).rev() {
+        loop {
+            let links = state.upper.levels(node).get(usize::from(layer) - 1).map_or(&[][..], Vec::as_slice);
+            let keys = links.iter().map(|next| key(comparer.distance(query, state.codes.get(*next)), *next));
+            match keys.min() {
+                Some(nearer) if nearer < best => (best, node) = (nearer, node_of(nearer)),
+                _ => break,
+            }
+        }
+    }
+    node
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_order_by_distance_and_then_by_node() {
+        let distances = [-1e30f32, -1.0, -1e-30, 0.0, 1e-30, 0.5, 1.0, 1e30];
+        for pair in distances.windows(2) {
+            assert!(key(pair[0], 9) < key(pair[1], 3));
+        }
+        assert!(key(0.5, 3) < key(0.5, 4));
+        for distance in distances {
+            assert_eq!((distance_of(key(distance, 7)), node_of(key(distance, 7))), (distance, 7));
+        }
+    }
+
+    #[test]
+    fn visited_nodes_are_forgotten() {
+        let mut visited = Visited::default();
+        visited.clear(200);
+        assert!(visited.insert(5) && !visited.insert(5) && visited.insert(199) && visited.insert(6));
+        visited.clear(200);
+        assert!(!visited.contains(5) && visited.insert(5) && visited.insert(199));
+    }
+}
