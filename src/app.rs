@@ -26,7 +26,9 @@ use crate::control::message::{ControlAnswer, ControlMesh, ControlQuestion};
 use crate::control::{CONTROL_CORE, ControlConfig, ControlError, ControlHandle, ControlPlane, Features};
 use crate::options::Options;
 use crate::snapshots::schedule;
+use crate::outgoing::{AddressPolicy, Client, SystemSockets};
 use crate::tasks::batcher::Limits;
+use crate::webhooks::Webhook;
 
 /// Bytes of payloads that one batch may hold when nothing is set: they are in memory at once.
 const BATCH_PAYLOAD_BYTES: u64 = 512 << 20;
@@ -46,6 +48,8 @@ pub struct App {
     pub options: Arc<Options>,
     /// Documents and searches.
     pub reader: Rc<dyn Reader>,
+    /// The way to other servers.
+    pub outgoing: Client,
     /// How many searches run and wait here.
     pub search_room: SearchRoom,
 }
@@ -57,9 +61,10 @@ impl App {
         control: ControlHandle,
         options: Arc<Options>,
         reader: Rc<dyn Reader>,
+        outgoing: Client,
     ) -> Self {
         let search_room = SearchRoom::new(options.searches_per_core, options.search_queue_max, runtime.core_count());
-        Self { runtime, control, options, reader, search_room }
+        Self { runtime, control, options, reader, outgoing, search_room }
     }
 }
 
@@ -103,6 +108,9 @@ impl App {
             control: ControlHandle::new(way.clone()),
             plane: OnceCell::new(),
         });
+        let sockets = Rc::new(SystemSockets::new(runtime.clone()));
+        let policy = AddressPolicy::new(options.allowed_networks.clone());
+        let outgoing = Client::new(runtime.clone(), sockets, policy);
         let served = core.clone();
         mesh.serve_in(
             Rc::new(Question::queue),
@@ -110,7 +118,8 @@ impl App {
         );
         if runtime.core() == CONTROL_CORE {
             let indexes = Rc::new(EngineIndexes(core.engine.clone()));
-            let plane = ControlPlane::open(runtime.clone(), way, indexes, control_config(&options)).await?;
+            let config = control_config(&options);
+            let plane = ControlPlane::open(runtime.clone(), way, indexes, config, outgoing.clone()).await?;
             let plane = core.plane.get_or_init(|| plane);
             plane.publish(|_| {}).await;
             plane.start();
@@ -120,7 +129,7 @@ impl App {
         }
         core.control.opened().await;
         let reader = Rc::new(EngineReader(core.engine.clone()));
-        Ok(Rc::new(Self::new(runtime, core.control.clone(), options, reader)))
+        Ok(Rc::new(Self::new(runtime, core.control.clone(), options, reader, outgoing)))
     }
 }
 
@@ -241,6 +250,7 @@ fn control_config(options: &Options) -> ControlConfig {
     ControlConfig {
         root: options.db_path.clone(),
         master_key: options.master_key.clone(),
+        webhook: options.webhook_url.as_deref().map(|url| Webhook::new(url, options.webhook_authorization.as_deref())),
         features: Features {
             metrics: options.enable_metrics,
             logs_route: options.enable_logs_route,

@@ -16,3 +16,4 @@ pub mod preflight;
 pub mod server;
 pub mod snapshots;
 pub mod tasks;
+pub mod webhooks;

@@ -18,6 +18,7 @@ pub mod stats;
 pub mod tasks;
 pub mod unbuilt;
 pub mod uuids;
+pub mod webhooks;
 
 use router::Route;
 
@@ -38,6 +39,7 @@ pub fn routes() -> Vec<Route<App>> {
         stats::routes(),
         tasks::routes(),
         unbuilt::routes(),
+        webhooks::routes(),
     ];
     parts.into_iter().flatten().collect()
 }

@@ -71,7 +71,9 @@ impl Client {
 
     fn of(instance: Instance) -> Self {
         let options = Options::resolve([OsString::from("skerry")], &|_| None).expect("no option is needed");
-        let app = App::new(instance.runtime.clone(), instance.handle.clone(), Arc::new(options), Rc::new(OneDocument));
+        let (runtime, handle) = (instance.runtime.clone(), instance.handle.clone());
+        let outgoing = instance.plane.outgoing.clone();
+        let app = App::new(runtime, handle, Arc::new(options), Rc::new(OneDocument), outgoing);
         Self { instance, router: Router::new(Rc::new(app), super::routes()) }
     }
 

@@ -12,6 +12,7 @@ use super::state::ControlState;
 use crate::auth::ApiKey;
 use crate::tasks::filter::{Filter, Page, Scope};
 use crate::tasks::task::{BatchUid, NewTask, Task, TaskUid};
+use crate::webhooks::WebhookChange;
 
 /// A question about the control plane. All but [`ControlQuestion::Publish`] go to core 0.
 pub enum ControlQuestion {
@@ -114,6 +115,8 @@ pub enum ControlChange {
     DeleteKey(Uuid),
     /// Set all switches.
     SetFeatures(Features),
+    /// Change the webhooks; see [`WebhookChange`].
+    Webhook(WebhookChange),
 }
 
 /// The payload of a task, with what is needed to read it.

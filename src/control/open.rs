@@ -18,7 +18,9 @@ use super::storage::record::{Changes, CommitRecord, IndexEntry};
 use super::storage::store::{ControlStore, Recovered};
 use super::storage::tasklog::TaskLog;
 use crate::auth::{ApiKey, KeySet, default_keys};
+use crate::outgoing::Client;
 use crate::tasks::task::{Task, TaskUid};
+use crate::webhooks::Deliveries;
 
 impl ControlPlane {
     /// Opens the control plane in its folder, or makes it. Tasks that were accepted and have not ended wait again; batches
@@ -31,6 +33,7 @@ impl ControlPlane {
         mesh: Rc<dyn ControlMesh>,
         indexes: SharedIndexes,
         config: ControlConfig,
+        outgoing: Client,
     ) -> Result<Rc<Self>, ControlError> {
         let (store, recovered) = ControlStore::open(runtime.clone(), &store_path(&config.root)).await?;
         runtime.spawn(RunQueue::Indexing, Box::pin(store.clone().run()));
@@ -41,7 +44,7 @@ impl ControlPlane {
             start.make_default_keys().await?;
         }
         start.remove_dropped().await?;
-        let plane = start.into_plane(mesh, log, config);
+        let plane = start.into_plane(mesh, log, config, outgoing);
         plane.log.release(ended.into_iter()).await;
         Ok(plane)
     }
@@ -147,8 +150,18 @@ impl Start {
         }
     }
 
-    fn into_plane(self, mesh: Rc<dyn ControlMesh>, log: TaskLog, config: ControlConfig) -> Rc<ControlPlane> {
-        let Recovered { mut queue, batches, finished, next_batch, keys, features, indexes, .. } = self.recovered;
+    fn into_plane(
+        self,
+        mesh: Rc<dyn ControlMesh>,
+        log: TaskLog,
+        config: ControlConfig,
+        outgoing: Client,
+    ) -> Rc<ControlPlane> {
+        let Recovered { mut queue, batches, finished, next_batch, keys, features, indexes, mut webhooks, .. } =
+            self.recovered;
+        if let Some(webhook) = &config.webhook {
+            webhooks.insert(Uuid::nil(), webhook.clone());
+        }
         let next_task = self.waiting.last().map_or(0, |task| task.uid.0 + 1).max(finished.next());
         let last_enqueued_at = self.waiting.last().map_or(Timestamp::default(), |task| task.enqueued_at);
         for task in self.waiting {
@@ -160,6 +173,7 @@ impl Start {
             indexes: Arc::new(self.views),
             keys: Arc::new(keys),
             features: features.or(config.features),
+            webhooks: Arc::new(webhooks),
         };
         Rc::new(ControlPlane {
             runtime: self.runtime,
@@ -181,6 +195,8 @@ impl Start {
             registrations: Inbox::default(),
             changes: Inbox::default(),
             state: RefCell::new(Arc::new(state)),
+            outgoing,
+            deliveries: Deliveries::default(),
         })
     }
 }

@@ -27,10 +27,12 @@ use super::storage::record::{Changes, IndexEntry};
 use super::storage::store::ControlStore;
 use super::storage::tasklog::TaskLog;
 use crate::auth::{ApiKey, KeySet, key_already_exists, key_not_found};
+use crate::outgoing::Client;
 use crate::tasks::batch::{Batch, Progress};
 use crate::tasks::batcher::Limits;
 use crate::tasks::batches::Batches;
 use crate::tasks::queue::Queue;
+use crate::webhooks::{Deliveries, Webhook, Webhooks};
 
 /// How the control plane is set up.
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ pub struct ControlConfig {
     pub root: PathBuf,
     /// The master key, when there is one.
     pub master_key: Option<String>,
+    /// The webhook of the command line.
+    pub webhook: Option<Webhook>,
     /// Switches that the command line turns on at each start.
     pub features: Features,
     /// How much one batch may hold.
@@ -77,6 +81,10 @@ pub struct ControlPlane {
     pub(super) registrations: Inbox<Registration>,
     pub(super) changes: Inbox<PendingChange>,
     pub(super) state: RefCell<Arc<ControlState>>,
+    /// The way to other servers.
+    pub(crate) outgoing: Client,
+    /// What webhooks are still to be told.
+    pub(crate) deliveries: Deliveries,
 }
 
 /// The batch in progress.
@@ -97,6 +105,7 @@ impl ControlPlane {
     pub fn start(self: &Rc<Self>) {
         self.start_accepting();
         self.runtime.spawn(RunQueue::Indexing, Box::pin(crate::tasks::worker::run(self.clone())));
+        self.runtime.spawn(RunQueue::Upkeep, Box::pin(crate::webhooks::run(self.clone())));
         self.work.raise();
     }
 
@@ -161,7 +170,13 @@ impl ControlPlane {
         let mut keys: Vec<Arc<ApiKey>> = self.state().keys.newest_first().into_iter().cloned().collect();
         let mut features = self.state().features;
         let mut changes = Changes::default();
+        let mut webhooks = None;
         match change {
+            ControlChange::Webhook(change) => {
+                let mut changed = Webhooks::clone(&self.state().webhooks);
+                changes.webhooks.push(change.apply(&mut changed)?);
+                webhooks = Some(Arc::new(changed));
+            }
             ControlChange::SetFeatures(new) => {
                 features = new;
                 changes.features = Some(new);
@@ -196,6 +211,9 @@ impl ControlPlane {
             state.features = features;
             if let Some(keys) = key_set {
                 state.keys = Arc::new(keys);
+            }
+            if let Some(webhooks) = webhooks {
+                state.webhooks = webhooks;
             }
         })
         .await;

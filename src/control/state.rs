@@ -7,6 +7,7 @@ use shards::engine::IndexView;
 
 use super::features::Features;
 use crate::auth::KeySet;
+use crate::webhooks::Webhooks;
 
 /// The indexes by name, in the order of their bytes.
 pub type IndexMap = BTreeMap<Arc<str>, Arc<IndexView>>;
@@ -23,6 +24,8 @@ pub struct ControlState {
     pub keys: Arc<KeySet>,
     /// The switches.
     pub features: Features,
+    /// Who is told of finished tasks.
+    pub webhooks: Arc<Webhooks>,
 }
 
 impl ControlState {

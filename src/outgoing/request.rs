@@ -102,8 +102,11 @@ impl Request {
         let target = &self.url[Position::BeforePath..Position::AfterQuery];
         let target = if target.is_empty() { "/" } else { target };
         let host = &self.url[Position::BeforeHost..Position::AfterPort];
-        let mut head = format!("{} {target} HTTP/1.1\r\nHost: {host}\r\n", self.method.as_str());
+        let mut head = format!("{} {target} HTTP/1.1\r\n", self.method.as_str());
         let has = |name: &str| self.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+        if !has("host") {
+            head.push_str(&format!("Host: {host}\r\n"));
+        }
         if !has("user-agent") {
             head.push_str(&format!("User-Agent: {USER_AGENT}\r\n"));
         }
@@ -120,8 +123,11 @@ impl Request {
             head.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
         }
         for (name, value) in &self.headers {
-            if !is_header_name(name) || !is_header_value(value) || is_ours(name) {
+            if !is_header_name(name) || !is_header_value(value) {
                 return Err(SendError::Header(name.clone()));
+            }
+            if is_ours(name) {
+                continue;
             }
             head.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -154,9 +160,9 @@ impl Request {
     }
 }
 
-/// Headers that decide where a message ends are written here and nowhere else.
+/// Headers that decide where a message ends are written here and nowhere else; a caller's are left out.
 fn is_ours(name: &str) -> bool {
-    ["host", "content-length", "transfer-encoding", "connection"].iter().any(|ours| name.eq_ignore_ascii_case(ours))
+    ["content-length", "transfer-encoding", "connection"].iter().any(|ours| name.eq_ignore_ascii_case(ours))
 }
 
 fn basic_authorization(url: &Url) -> String {
@@ -203,11 +209,14 @@ mod tests {
     /// A name or value with a line break would let whoever chose it write headers, or another request.
     #[test]
     fn headers_cannot_break_out() {
-        for (name, value) in [("a b", "x"), ("", "x"), ("a", "x\r\nb: y"), ("é", "x"), ("a", "\u{0}"), ("host", "x")] {
+        for (name, value) in [("a b", "x"), ("", "x"), ("a", "x\r\nb: y"), ("é", "x"), ("a", "\u{0}")] {
             let refused = request(Method::Get, "http://h").header(name, value).head();
             assert_eq!(refused, Err(SendError::Header(name.into())));
         }
         assert!(request(Method::Get, "http://h").header("X", "é\t ").head().is_ok());
+        let own =
+            head(&request(Method::Get, "http://h").header("Host", "other").header("Transfer-Encoding", "chunked"));
+        assert!(own.contains("Host: other\r\n") && !own.contains("Host: h") && !own.contains("chunked"), "{own}");
     }
 
     #[test]

@@ -341,6 +341,7 @@ impl Run<'_> {
         plane.batches.borrow_mut().insert(&batch);
         plane.processing.replace(None);
         plane.ended.replace(Some(batch));
+        plane.announce(&tasks);
         let mut checkpoint = Checkpoint::default();
         for task in tasks {
             checkpoint.tick(&*plane.runtime).await;

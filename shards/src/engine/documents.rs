@@ -91,7 +91,11 @@ impl Engine {
         // One partition alone knows what to pass over; of several each must name all that may come first.
         let (skip, wanted) = if count == 1 { (offset, limit) } else { (0, offset.saturating_add(limit)) };
         let asked = partitions(first(view), count).map(|place| {
+            let from = query.after.map_or(0, |after| {
+                after.local(count).0.saturating_add(u32::from(place.partition <= after.partition(count)))
+            });
             let listing = Listing {
+                from: LocalDocId(from),
                 among: among.as_mut().map(|among| std::mem::take(&mut among[usize::from(place.partition.0)])),
                 filter: checked.filter.clone(),
                 sort: checked.sort.clone(),

@@ -151,6 +151,8 @@ pub struct Listing {
     pub filter: Option<Filter>,
     /// The order, before that of the numbers.
     pub sort: Vec<SortCriterion>,
+    /// Only documents from this one on.
+    pub from: LocalDocId,
     /// Documents to pass over in this partition.
     pub skip: usize,
     /// Documents to name after that.

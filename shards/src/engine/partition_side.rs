@@ -135,6 +135,8 @@ fn list(reader: &PartitionReader, listing: &Listing) -> Result<(u64, Vec<(SortKe
     if let Some(filter) = &listing.filter {
         among &= filter.evaluate(reader)?;
     }
+    let total = among.len();
+    among.remove_range(..listing.from.0);
     let first = if listing.sort.is_empty() {
         let page = among.iter().skip(listing.skip).take(listing.limit);
         page.map(|doc| (SortKeys::new(), reader.global(LocalDocId(doc)))).collect()
@@ -143,5 +145,5 @@ fn list(reader: &PartitionReader, listing: &Listing) -> Result<(u64, Vec<(SortKe
         let page = sorted_page(reader, &listing.sort, &among, count, SortMode::Documents)?;
         page.into_iter().skip(listing.skip).map(|(keys, doc)| (keys, FacetSource::global(reader, doc))).collect()
     };
-    Ok((among.len(), first))
+    Ok((total, first))
 }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::document::{PayloadFormat, RawDocument};
 use crate::error::UserError;
 use crate::fields::FieldsMap;
-use crate::ids::{CoreId, Epoch, PartitionNo};
+use crate::ids::{CoreId, DocId, Epoch, PartitionNo};
 use crate::partition::PartitionError;
 use crate::settings::Settings;
 use crate::timestamp::Timestamp;
@@ -134,6 +134,9 @@ pub struct DocumentsQuery {
     pub filter: Option<Value>,
     /// Criteria of the interface, such as `year:desc`.
     pub sort: Vec<String>,
+    /// Only documents with a greater number. Without `sort`, the number of a page's last document leads to the next page at
+    /// the same cost wherever it lies, which an offset does not.
+    pub after: Option<DocId>,
     /// Documents to pass over.
     pub offset: u64,
     /// Documents to return.
@@ -145,7 +148,7 @@ pub struct DocumentsQuery {
 pub struct DocumentsPage {
     /// In the order asked for, otherwise by number.
     pub documents: Vec<RawDocument>,
-    /// Documents before paging.
+    /// Documents before paging, those up to [`DocumentsQuery::after`] included.
     pub total: u64,
     /// The names of the fields: at least those of the view that was asked for, more if the index has moved on since.
     pub fields: Arc<FieldsMap>,

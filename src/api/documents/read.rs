@@ -55,7 +55,8 @@ async fn page(call: Call<App>, query: ReadQuery) -> Answer {
         parsed.check_features(&filter_features(&call))?;
     }
     let (offset, limit) = (query.offset, query.limit);
-    let wanted = DocumentsQuery { ids, filter: query.filter, sort, offset: offset as u64, limit: limit as u64 };
+    let wanted =
+        DocumentsQuery { ids, filter: query.filter, sort, after: None, offset: offset as u64, limit: limit as u64 };
     let found = call.app.reader.documents(view.clone(), wanted).await?;
 
     let page = Page { view: &view, selection: Selection::new(query.fields), retrieve_vectors: query.retrieve_vectors };

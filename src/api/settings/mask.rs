@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// What remains of a secret: enough to tell two apart, and never all of a short one.
-pub(super) fn mask(secret: &str) -> String {
+pub(crate) fn mask(secret: &str) -> String {
     let (shown, cover) = match secret.len() {
         0..10 => (0, "XXX..."),
         10..20 => (2, "XXXX..."),

@@ -9,7 +9,7 @@ mod apply;
 mod check;
 mod embedders;
 pub mod locales;
-mod mask;
+pub(super) mod mask;
 mod patch;
 pub mod routes;
 mod show;

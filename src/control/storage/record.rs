@@ -13,6 +13,7 @@ use crate::auth::ApiKey;
 use crate::control::features::Features;
 use crate::tasks::batch::Batch;
 use crate::tasks::task::Task;
+use crate::webhooks::Webhook;
 
 /// Small records by name, see the constants below.
 pub const META: TreeId = TreeId(0);
@@ -26,6 +27,9 @@ pub const KEYS: TreeId = TreeId(3);
 pub const INDEXES: TreeId = TreeId(4);
 /// Index id (16 bytes) -> nothing: storage of deleted indexes that is still to be removed.
 pub const DROPPING: TreeId = TreeId(5);
+
+/// Webhook uid (16 bytes) -> webhook, its secrets in clear.
+pub const WEBHOOKS: TreeId = TreeId(6);
 
 /// In [`META`]: the version of this format.
 pub const FORMAT: &[u8] = b"format";
@@ -67,6 +71,8 @@ pub struct Changes {
     pub forgotten_batches: RoaringBitmap,
     /// Keys made or changed, or (`None`) taken away.
     pub keys: Vec<(Uuid, Option<ApiKey>)>,
+    /// Webhooks made or changed, or (`None`) taken away.
+    pub webhooks: Vec<(Uuid, Option<Webhook>)>,
     /// All switches.
     pub features: Option<Features>,
     /// Indexes made, renamed or (`None`) taken away.

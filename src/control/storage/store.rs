@@ -24,6 +24,7 @@ use crate::tasks::batch::Batch;
 use crate::tasks::batches::Batches;
 use crate::tasks::queue::Queue;
 use crate::tasks::task::{BatchUid, Task, TaskUid};
+use crate::webhooks::Webhooks;
 
 /// The control store. Only the control core has one.
 pub struct ControlStore {
@@ -60,6 +61,8 @@ pub struct Recovered {
     pub next_batch: u32,
     /// The keys.
     pub keys: BTreeMap<Uuid, ApiKey>,
+    /// The webhooks.
+    pub webhooks: Webhooks,
     /// The switches as stored.
     pub features: Features,
     /// The indexes by name.
@@ -235,6 +238,12 @@ fn write_rest(txn: &mut WriteTxn, changes: &Changes) -> Result<(), ControlError>
             None => delete(txn, record::KEYS, uid.as_bytes())?,
         }
     }
+    for (uid, webhook) in &changes.webhooks {
+        match webhook {
+            Some(webhook) => put(txn, record::WEBHOOKS, uid.as_bytes(), webhook)?,
+            None => delete(txn, record::WEBHOOKS, uid.as_bytes())?,
+        }
+    }
     if let Some(features) = &changes.features {
         put(txn, record::META, record::FEATURES, features)?;
     }
@@ -283,6 +292,11 @@ fn recover(store: &PageStore) -> Result<Recovered, ControlError> {
     for_each(&snapshot, record::KEYS, |_, value| {
         let key: ApiKey = decode(value, "a key")?;
         recovered.keys.insert(key.uid, key);
+        Ok(())
+    })?;
+    for_each(&snapshot, record::WEBHOOKS, |uid, value| {
+        let uid = Uuid::from_slice(uid).map_err(|_| damaged("the uid of a webhook"))?;
+        recovered.webhooks.insert(uid, decode(value, "a webhook")?);
         Ok(())
     })?;
     for_each(&snapshot, record::INDEXES, |name, value| {

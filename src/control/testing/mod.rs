@@ -18,6 +18,7 @@ use super::Features;
 use super::handle::ControlHandle;
 use super::message::{ControlAnswer, ControlError, ControlMesh, ControlQuestion, Selection};
 use super::plane::{ControlConfig, ControlPlane};
+use crate::outgoing::{AddressPolicy, Client, SystemSockets};
 use crate::tasks::batcher::Limits;
 use crate::tasks::filter::{Filter, Scope};
 use crate::tasks::task::{Content, Format, Method, NewTask, TaskUid};
@@ -105,10 +106,13 @@ impl World {
             dump_dir: "/dumps".into(),
             snapshot_dir: "/snapshots".into(),
             imported: false,
+            webhook: None,
         };
         let mesh = Rc::new(Loop::default());
         let indexes = Rc::new(FakeHandle(self.indexes.clone()));
-        let opened = ControlPlane::open(runtime.clone(), Rc::new(mesh.clone()), indexes, config);
+        let sockets = Rc::new(SystemSockets::new(runtime.clone()));
+        let client = Client::new(runtime.clone(), sockets, AddressPolicy::default());
+        let opened = ControlPlane::open(runtime.clone(), Rc::new(mesh.clone()), indexes, config, client);
         let plane = runtime.run(opened)?.ok()?;
         let handle = ControlHandle::new(Rc::new(mesh.clone()));
         handle.publish(plane.state());

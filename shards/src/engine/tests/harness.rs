@@ -115,6 +115,14 @@ impl Bench {
         let query = DocumentsQuery { limit: u64::MAX, ..DocumentsQuery::default() };
         let page = self.engine.documents(view, query).await.unwrap();
         assert_eq!(page.total, page.documents.len() as u64);
+        let mut after = None;
+        for part in page.documents.chunks(3) {
+            let query = DocumentsQuery { after, limit: 3, ..DocumentsQuery::default() };
+            let found = self.engine.documents(view, query).await.unwrap();
+            assert_eq!(found.total, page.total);
+            assert!(found.documents.iter().map(|one| one.doc).eq(part.iter().map(|one| one.doc)), "after {after:?}");
+            after = part.last().map(|last| last.doc);
+        }
         page.documents.iter().map(|document| json_of(document, view)).collect()
     }
 
