@@ -35,6 +35,10 @@ const BATCH_PAYLOAD_BYTES: u64 = 512 << 20;
 /// At most this many, whatever memory indexing may take.
 const BATCH_PAYLOAD_BYTES_MAX: u64 = 10 << 30;
 
+/// Bytes of documents in one request of an export at least, when nothing is said: the limit of bodies here, with some room
+/// below it, is a guess at the target's.
+const EXPORT_PAYLOAD_BYTES_MIN: u64 = 20 << 20;
+
 /// An index with more documents than this is spread over the cores: below, asking several costs more than it saves.
 const SPLIT_DOCUMENTS: u32 = 10_000;
 
@@ -251,6 +255,7 @@ fn control_config(options: &Options) -> ControlConfig {
         root: options.db_path.clone(),
         master_key: options.master_key.clone(),
         webhook: options.webhook_url.as_deref().map(|url| Webhook::new(url, options.webhook_authorization.as_deref())),
+        export_payload_bytes: options.payload_bytes_max.saturating_sub(1 << 20).max(EXPORT_PAYLOAD_BYTES_MIN),
         features: Features {
             metrics: options.enable_metrics,
             logs_route: options.enable_logs_route,

@@ -6,6 +6,7 @@ pub mod copies;
 pub mod decode;
 pub mod documents;
 pub mod error;
+pub mod export;
 pub mod features;
 pub mod fields;
 pub mod indexes;
@@ -30,6 +31,7 @@ pub fn routes() -> Vec<Route<App>> {
         batches::routes(),
         copies::routes(),
         documents::routes(),
+        export::routes(),
         features::routes(),
         fields::routes(),
         indexes::routes(),

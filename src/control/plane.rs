@@ -43,6 +43,8 @@ pub struct ControlConfig {
     pub master_key: Option<String>,
     /// The webhook of the command line.
     pub webhook: Option<Webhook>,
+    /// Bytes of documents in one request of an export that names no size.
+    pub export_payload_bytes: u64,
     /// Switches that the command line turns on at each start.
     pub features: Features,
     /// How much one batch may hold.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use shards::timestamp::Timestamp;
 
 use crate::api::settings::SettingsPatch;
+use crate::export::ExportRequest;
 
 pub use super::kind::{Kind, Status};
 
@@ -174,9 +175,7 @@ pub enum Content {
     /// Send indexes to another instance.
     Export {
         /// The request: address, key, size of payloads, patterns of indexes.
-        request: Value,
-        /// The request as shown, the key hidden.
-        shown: Map<String, Value>,
+        request: ExportRequest,
     },
 }
 

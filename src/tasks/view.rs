@@ -105,9 +105,9 @@ pub fn details(task: &Task) -> Option<Map<String, Value>> {
             _ => json!({ "dumpUid": null }),
         },
         Content::SnapshotCreation => return None,
-        Content::Export { shown, .. } => match &task.outcome {
+        Content::Export { request } => match &task.outcome {
             Outcome::Shown(shown) => return Some(shown.clone()),
-            _ => return Some(shown.clone()),
+            _ => return Some(request.details()),
         },
     };
     match details {

@@ -9,7 +9,7 @@ mod apply;
 mod check;
 mod embedders;
 pub mod locales;
-pub(super) mod mask;
+pub(crate) mod mask;
 mod patch;
 pub mod routes;
 mod show;
@@ -20,7 +20,7 @@ use shards::error::UserError;
 use shards::settings::Settings;
 
 pub use patch::{GatedFeatures, SettingsPatch};
-pub use show::{show_all, show_one};
+pub use show::{export_all, show_all, show_one};
 
 use crate::api::decode::Node;
 use crate::api::error::{ApiError, ErrorCode};

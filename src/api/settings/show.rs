@@ -18,6 +18,13 @@ pub fn show_all(settings: &Settings, features: GatedFeatures) -> Value {
     Value::Object(entries.collect())
 }
 
+/// The whole as another server is to take it over: secrets in clear.
+pub fn export_all(settings: &Settings, features: GatedFeatures) -> Value {
+    let mut all = show_all(settings, features);
+    all["embedders"] = json(&settings.embedders);
+    all
+}
+
 /// One setting, as a bare value.
 pub fn show_one(setting: &Setting, settings: &Settings) -> Value {
     (setting.show)(settings)

@@ -101,12 +101,13 @@ impl World {
         let config = ControlConfig {
             root: "/data".into(),
             master_key: None,
+            webhook: None,
+            export_payload_bytes: 1 << 20,
             features: Features::default(),
             limits,
             dump_dir: "/dumps".into(),
             snapshot_dir: "/snapshots".into(),
             imported: false,
-            webhook: None,
         };
         let mesh = Rc::new(Loop::default());
         let indexes = Rc::new(FakeHandle(self.indexes.clone()));

@@ -5,6 +5,7 @@ use shards::timestamp::Timestamp;
 
 use super::*;
 use crate::api::settings::SettingsPatch;
+use crate::export::ExportRequest;
 use crate::tasks::task::{Format, Method, Swap};
 
 const NO_LIMITS: Limits = Limits { tasks_max: usize::MAX, payload_bytes_max: u64::MAX };
@@ -47,7 +48,7 @@ fn content(letters: &str) -> Content {
         "compact" => Content::IndexCompaction { index },
         "dump" => Content::DumpCreation,
         "snapshot" => Content::SnapshotCreation,
-        "export" => Content::Export { request: Value::Null, shown: Map::new() },
+        "export" => Content::Export { request: ExportRequest::default() },
         "cancel" => Content::TaskCancelation { query: "?".into(), tasks: RoaringBitmap::new() },
         "forget" => Content::TaskDeletion { query: "?".into(), tasks: RoaringBitmap::new() },
         _ => unreachable!("{letters}"),

@@ -3,6 +3,7 @@
 mod copies;
 mod documents;
 mod edit;
+mod export;
 mod history;
 mod indexes;
 mod settings;
@@ -32,6 +33,7 @@ pub(super) async fn run_kind(run: &mut Run<'_>, kind: Kind) -> Result<End, Broke
         Kind::DumpCreation => refuse(run, "dump_process_failed", "Dumps").await,
         Kind::SnapshotCreation => copies::snapshot(run).await,
         Kind::DocumentEdition => edit::edit(run).await,
+        Kind::Export => export::export(run).await,
         _ => refuse(run, "internal", "Such tasks").await,
     }
 }
