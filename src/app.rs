@@ -25,8 +25,8 @@ use crate::control::engine::EngineIndexes;
 use crate::control::message::{ControlAnswer, ControlMesh, ControlQuestion};
 use crate::control::{CONTROL_CORE, ControlConfig, ControlError, ControlHandle, ControlPlane, Features};
 use crate::options::Options;
-use crate::snapshots::schedule;
 use crate::outgoing::{AddressPolicy, Client, SystemSockets};
+use crate::snapshots::schedule;
 use crate::tasks::batcher::Limits;
 use crate::webhooks::Webhook;
 

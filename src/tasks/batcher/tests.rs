@@ -1,6 +1,6 @@
 //! The table of what goes together, cell by cell.
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use shards::timestamp::Timestamp;
 
 use super::*;
