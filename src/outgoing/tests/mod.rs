@@ -1,6 +1,7 @@
 //! The client on the real executor against servers of the test's own on loopback: what they say is written by the test,
 //! byte by byte.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
@@ -81,12 +82,12 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 /// Answers every request of every connection with the next of `answers`; the requests are kept.
 fn scripted(answers: &[&'static str]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
-    let (seen, mut answers) = (Arc::new(Mutex::new(Vec::new())), answers.to_vec().into_iter());
+    let (seen, mut answers) = (Arc::new(Mutex::new(Vec::new())), VecDeque::from(answers.to_vec()));
     let kept = seen.clone();
     let address = server(move |number, mut stream| {
         while let Some(request) = read_request(&mut stream) {
             kept.lock().unwrap().push(format!("{number} {request}"));
-            let Some(answer) = answers.next() else { return };
+            let Some(answer) = answers.pop_front() else { return };
             stream.write_all(answer.as_bytes()).unwrap();
             if answer.contains("Connection: close") {
                 break;
