@@ -13,6 +13,7 @@ use shards::engine::{
 use shards::ids::CoreId;
 use shards::mesh::Mesh;
 use shards::runtime::{Queue, Runtime};
+use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest};
 use shards::search::{SearchAnswer, SearchError, SearchRequest};
 use shards::timestamp::Timestamp;
 use time::OffsetDateTime;
@@ -200,6 +201,15 @@ impl Reader for EngineReader {
     ) -> LocalBoxFuture<'static, Result<SearchAnswer, SearchError>> {
         let engine = self.0.clone();
         async move { engine.search(&view, request).await }.boxed_local()
+    }
+
+    fn federated_search(
+        &self,
+        views: Vec<Arc<IndexView>>,
+        request: FederatedRequest,
+    ) -> LocalBoxFuture<'static, Result<FederatedAnswer, FederatedError>> {
+        let engine = self.0.clone();
+        async move { engine.federated_search(&views, &request).await }.boxed_local()
     }
 }
 

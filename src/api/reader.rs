@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::future::LocalBoxFuture;
 use shards::document::RawDocument;
 use shards::engine::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
+use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest};
 use shards::search::{SearchAnswer, SearchError, SearchRequest};
 
 /// Reads at the epoch of a view, from any core.
@@ -29,4 +30,11 @@ pub trait Reader {
         view: Arc<IndexView>,
         request: SearchRequest,
     ) -> LocalBoxFuture<'static, Result<SearchAnswer, SearchError>>;
+
+    /// The answer to several searches that become one list; `views` are in the order of the request's indexes.
+    fn federated_search(
+        &self,
+        views: Vec<Arc<IndexView>>,
+        request: FederatedRequest,
+    ) -> LocalBoxFuture<'static, Result<FederatedAnswer, FederatedError>>;
 }

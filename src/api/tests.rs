@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use shards::document::RawDocument;
 use shards::engine::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
 use shards::ids::{DocId, FieldId};
+use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest};
 use shards::search::{SearchAnswer, SearchError, SearchRequest};
 
 use super::reader::Reader;
@@ -50,6 +51,15 @@ impl Reader for OneDocument {
         _: SearchRequest,
     ) -> LocalBoxFuture<'static, Result<SearchAnswer, SearchError>> {
         let answer = SearchAnswer { hits: b"[{}]".to_vec(), hit_count: 1, total: 1, ..SearchAnswer::default() };
+        async move { Ok(answer) }.boxed_local()
+    }
+
+    fn federated_search(
+        &self,
+        _: Vec<Arc<IndexView>>,
+        _: FederatedRequest,
+    ) -> LocalBoxFuture<'static, Result<FederatedAnswer, FederatedError>> {
+        let answer = FederatedAnswer { hits: b"[{}]".to_vec(), hit_count: 1, total: 1, ..FederatedAnswer::default() };
         async move { Ok(answer) }.boxed_local()
     }
 }

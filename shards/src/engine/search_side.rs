@@ -14,6 +14,7 @@ use crate::ids::PartitionNo;
 use crate::partition::reader::PartitionReader;
 use crate::query::Cutter;
 use crate::runtime::{Nanos, Runtime};
+use crate::search::federated::{FederatedAccess, FederatedAnswer, FederatedError, FederatedRequest, federated_search};
 use crate::search::{
     Ask, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError, SearchRequest, SearchedIndex, answer_part,
 };
@@ -59,19 +60,47 @@ impl Engine {
         for attempt in 1.. {
             let view = latest.as_ref().unwrap_or(index);
             let asker = Asker { engine: self, view, gone: Cell::new(false) };
-            let searched = SearchedIndex {
-                settings: &view.settings,
-                fields: &view.fields,
-                partitions: view.partition_count(),
-                planner: &self.planners.get(&view.settings),
-            };
-            let answer = crate::search::search(&searched, &request, &asker, &RuntimePacer(self.runtime.clone())).await;
+            let planner = self.planners.get(&view.settings);
+            let answer =
+                crate::search::search(&searched(view, &planner), &request, &asker, &RuntimePacer(self.runtime.clone()))
+                    .await;
             if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
                 return answer;
             }
             latest = Some(self.latest(index.id).await.map_err(|error| SearchError::Partition(error.to_string()))?);
         }
         Err(SearchError::Partition("the index moves on too fast".into()))
+    }
+
+    /// Answers several searches whose results become one list. `indexes` are the views of the request's indexes, in its
+    /// order; each is searched at one epoch, as in [`Self::search`].
+    ///
+    /// # Errors
+    /// That of the first query that fails.
+    pub async fn federated_search(
+        &self,
+        indexes: &[Arc<IndexView>],
+        request: &FederatedRequest,
+    ) -> Result<FederatedAnswer, FederatedError> {
+        let mut views: Vec<Arc<IndexView>> = indexes.to_vec();
+        for attempt in 1.. {
+            let askers: Vec<Asker<'_>> =
+                views.iter().map(|view| Asker { engine: self, view, gone: Cell::new(false) }).collect();
+            let planners: Vec<Rc<Planner>> = views.iter().map(|view| self.planners.get(&view.settings)).collect();
+            let access = views.iter().zip(&planners).zip(&askers);
+            let access: Vec<FederatedAccess<'_>> =
+                access.map(|((view, planner), ask)| FederatedAccess { index: searched(view, planner), ask }).collect();
+            let answer = federated_search(&access, request, &RuntimePacer(self.runtime.clone())).await;
+            let gone: Vec<bool> = askers.iter().map(|asker| asker.gone.get()).collect();
+            if answer.is_ok() || !gone.contains(&true) || attempt >= ATTEMPTS_MAX {
+                return answer;
+            }
+            for (view, _) in views.iter_mut().zip(gone).filter(|(_, gone)| *gone) {
+                let latest = self.latest(view.id).await;
+                *view = Arc::new(latest.map_err(|error| SearchError::Partition(error.to_string()))?);
+            }
+        }
+        Err(SearchError::Partition("the indexes move on too fast".into()).into())
     }
 
     pub(super) async fn search_part(
@@ -85,6 +114,11 @@ impl Engine {
             Err(SearchError::Partition(error)) => Err(EngineError::Storage(error)),
         }
     }
+}
+
+fn searched<'v>(view: &'v IndexView, planner: &'v Planner) -> SearchedIndex<'v> {
+    let partitions = view.partition_count();
+    SearchedIndex { settings: &view.settings, fields: &view.fields, partitions, planner }
 }
 
 /// Asks the partitions of an index at one epoch.

@@ -1,5 +1,7 @@
 //! Writing one hit.
 
+use std::sync::Arc;
+
 use charabia::Token;
 use serde_json::{Map, Value, json};
 
@@ -16,10 +18,23 @@ use crate::query::Cutter;
 pub struct HitExtras {
     /// Metres to the point that the search sorts by.
     pub geo_distance: Option<f64>,
+    /// `_federation`
+    pub federation: Option<FederationMark>,
     /// `_rankingScore`
     pub score: Option<f64>,
     /// `_rankingScoreDetails`
     pub score_details: Option<Map<String, Value>>,
+}
+
+/// Where a hit of a federated search comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FederationMark {
+    /// The name of the index.
+    pub index_uid: Arc<str>,
+    /// The number of the query.
+    pub queries_position: u64,
+    /// Its score times the query's weight.
+    pub weighted_score: f64,
 }
 
 /// Writes hits of one search.
@@ -60,6 +75,11 @@ impl<'p> HitWriter<'p> {
         }
         if let Some(distance) = extras.geo_distance {
             writer.value("_geoDistance", &json!(distance.round() as u64));
+        }
+        if let Some(mark) = &extras.federation {
+            let mark = json!({"indexUid": mark.index_uid, "queriesPosition": mark.queries_position,
+                "weightedRankingScore": mark.weighted_score});
+            writer.value("_federation", &mark);
         }
         if self.plan.formatted.is_some() || self.plan.matches_position {
             self.write_formatted(fields, extras.geo_distance, &mut writer);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use roaring::RoaringBitmap;
 
 use super::answer::{FacetAnswer, SearchAnswer, SearchError};
-use super::merge::{MergeLimits, Ranked, Removed, merge};
-use super::messages::{NarrowQuestion, PartQuestion, PartReply, RankQuestion};
+use super::merge::{MergeLimits, Ranked, merge};
+use super::messages::{PartQuestion, PartReply, RankQuestion};
+use super::narrow::narrow;
 use super::part::Pacer;
 use super::plan::{self, Planner};
 use super::request::{PageRequest, SearchRequest};
@@ -18,7 +18,7 @@ use crate::facets::distribution::{FacetCounts, FacetPlan};
 use crate::facets::sort::SortBy as CriterionBy;
 use crate::fields::FieldsMap;
 use crate::format::{FormatPlan, HitExtras, MatchWords};
-use crate::ids::{DocId, PartitionNo};
+use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::query::{FieldTable, QueryGraph};
 use crate::rank::score::Scorer;
 use crate::rank::{RankedDoc, Rule, SortBy, SortValue};
@@ -58,18 +58,20 @@ pub async fn search(
     ask: &dyn Ask,
     pacer: &dyn Pacer,
 ) -> Result<SearchAnswer, SearchError> {
-    let started = pacer.now();
     plan::check(request, index.settings, index.fields)?;
-    let cutoff = Duration::from_millis(index.settings.search_cutoff_ms.unwrap_or(CUTOFF_MS));
-    let gather = Gather { index, request, ask, pacer, deadline: started + cutoff };
+    let gather = Gather::new(index, request, ask, pacer);
     let graph = gather.resolved_graph().await?;
-    let shows_matches = request.format.shows_matches();
-    let words = if shows_matches { MatchWords::of(&graph) } else { MatchWords::default() };
+    let words = gather.match_words(&graph);
     let total_max = index.settings.pagination.max_total_hits;
     let (offset, limit) = request.page.window(total_max);
     let ranked = gather.ranked(graph, offset, limit).await?;
-    let page: Vec<usize> = (0..ranked.docs.len()).skip(offset as usize).take(limit as usize).collect();
-    let hits = gather.fetch(&ranked, &page, words).await?;
+    let format = Arc::new(FormatPlan::new(request, index.settings, index.fields, words));
+    let page: Vec<(DocId, HitExtras)> = {
+        let scorer = Scorer::new(&ranked.question.plan, &ranked.facts);
+        let docs = ranked.docs.iter().skip(offset as usize).take(limit as usize);
+        docs.map(|hit| (hit.doc, gather.extras(hit, &ranked, &scorer, &format))).collect()
+    };
+    let hits = gather.fetch(page, format).await?;
     Ok(SearchAnswer {
         hit_count: hits.len(),
         hits: json_array(&hits),
@@ -83,15 +85,33 @@ pub async fn search(
     })
 }
 
-struct Gather<'g> {
-    index: &'g SearchedIndex<'g>,
-    request: &'g SearchRequest,
+/// One search on its way.
+pub(super) struct Gather<'g> {
+    pub(super) index: &'g SearchedIndex<'g>,
+    pub(super) request: &'g SearchRequest,
     ask: &'g dyn Ask,
     pacer: &'g dyn Pacer,
+    /// When ranking must stop.
     deadline: Duration,
 }
 
-impl Gather<'_> {
+impl<'g> Gather<'g> {
+    /// A search that begins now.
+    pub(super) fn new(
+        index: &'g SearchedIndex<'g>,
+        request: &'g SearchRequest,
+        ask: &'g dyn Ask,
+        pacer: &'g dyn Pacer,
+    ) -> Self {
+        let cutoff = Duration::from_millis(index.settings.search_cutoff_ms.unwrap_or(CUTOFF_MS));
+        Self { index, request, ask, pacer, deadline: pacer.now() + cutoff }
+    }
+
+    /// What hits are to mark, if they mark anything.
+    pub(super) fn match_words(&self, graph: &QueryGraph) -> MatchWords {
+        if self.request.format.shows_matches() { MatchWords::of(graph) } else { MatchWords::default() }
+    }
+
     async fn ask_all(&self, question: impl Fn() -> PartQuestion) -> Result<Vec<PartReply>, SearchError> {
         if self.index.partitions == 1 {
             return Ok(vec![self.ask.ask(PartitionNo(0), question()).await?]);
@@ -104,7 +124,7 @@ impl Gather<'_> {
     }
 
     /// Draws the graph and completes it from the dictionaries of all partitions.
-    async fn resolved_graph(&self) -> Result<QueryGraph, SearchError> {
+    pub(super) async fn resolved_graph(&self) -> Result<QueryGraph, SearchError> {
         let settings = self.index.settings;
         let mut graph = self.index.planner.sketch(self.request, settings, self.index.fields);
         if graph.term_count == 0 {
@@ -143,7 +163,7 @@ impl Gather<'_> {
     }
 
     /// Ranks as many documents as the page needs, at least.
-    async fn ranked(&self, graph: QueryGraph, offset: u64, limit: u64) -> Result<Ranked, SearchError> {
+    pub(super) async fn ranked(&self, graph: QueryGraph, offset: u64, limit: u64) -> Result<Ranked, SearchError> {
         let page_end = usize::try_from(offset + limit).unwrap_or(usize::MAX);
         let distinct = plan::distinct_field(self.request, self.index.settings);
         let threshold = self.request.ranking_score_threshold;
@@ -167,10 +187,9 @@ impl Gather<'_> {
         };
         loop {
             let wanted = plan.wanted;
-            let shared = Arc::new(plan);
             let time_left = self.deadline.saturating_sub(self.pacer.now());
             let question = RankQuestion {
-                plan: shared.clone(),
+                plan: Arc::new(plan),
                 filter: filter.clone(),
                 distinct: distinct.clone(),
                 facets: facets.clone().filter(|_| !narrows),
@@ -185,95 +204,44 @@ impl Gather<'_> {
             let counts = facets
                 .as_ref()
                 .map(|plan| facet_answer(plan, replies.iter_mut().map(|reply| std::mem::take(&mut reply.facets))));
-            let (mut ranked, removed) = merge(shared, replies, limits);
+            let mut ranked = merge(question, replies, limits);
             ranked.facets = counts;
+            if self.request.page.is_exact() {
+                // All documents were met, so those dropped say it all.
+                ranked.removed.values.clear();
+            }
             if ranked.docs.len() >= page_end || complete || distinct.is_none() {
-                if narrows && (facets.is_some() || !(removed.values.is_empty() || self.request.page.is_exact())) {
-                    self.narrow(&mut ranked, removed, question, facets.as_ref()).await?;
+                if narrows && (facets.is_some() || !ranked.removed.values.is_empty()) {
+                    let (total, counts) = narrow(self.index.partitions, self.ask, &[&ranked], facets.clone()).await?;
+                    ranked.total = total;
+                    ranked.facets = facets.map(|plan| facet_answer(&plan, std::iter::once(counts)));
                 }
                 return Ok(ranked);
             }
-            plan = (*ranked.plan).clone();
+            plan = (*ranked.question.plan).clone();
             plan.wanted = wanted.saturating_mul(DISTINCT_SURPLUS);
         }
     }
 
-    /// Counts what is left once further members of distinct groups, as far as these were met, and documents below the
-    /// threshold are taken away.
-    async fn narrow(
+    /// Fetches hits from their owners, in the order given.
+    pub(super) async fn fetch(
         &self,
-        ranked: &mut Ranked,
-        removed: Removed,
-        question: RankQuestion,
-        facets: Option<&Arc<FacetPlan>>,
-    ) -> Result<(), SearchError> {
-        let count = self.index.partitions;
-        let split = |docs: &mut dyn Iterator<Item = DocId>| {
-            let mut parts = vec![RoaringBitmap::new(); usize::from(count)];
-            docs.for_each(|doc| {
-                parts[usize::from(doc.partition(count).0)].insert(doc.local(count).0);
-            });
-            parts
-        };
-        let kept = split(&mut ranked.docs.iter().map(|doc| doc.doc));
-        let dropped = split(&mut removed.dropped.iter().copied());
-        let values = Arc::new(if self.request.page.is_exact() { Vec::new() } else { removed.values });
-        let asked = kept.into_iter().zip(dropped).enumerate().map(|(number, (kept, dropped))| {
-            let question = NarrowQuestion {
-                ranked: question.clone(),
-                values: values.clone(),
-                kept,
-                dropped,
-                only_kept: removed.only_kept,
-                facets: facets.cloned(),
-            };
-            self.ask.ask(PartitionNo(number as u16), PartQuestion::Narrow(Box::new(question)))
-        });
-        let mut total = 0;
-        let mut counts = Vec::with_capacity(usize::from(count));
-        for reply in try_join_all(asked).await? {
-            let PartReply::Narrowed(left, facets) = reply else { return Err(unexpected()) };
-            total += left;
-            counts.push(*facets);
-        }
-        ranked.total = total;
-        ranked.facets = facets.map(|plan| facet_answer(plan, counts.into_iter()));
-        Ok(())
+        page: Vec<(DocId, HitExtras)>,
+        format: Arc<FormatPlan>,
+    ) -> Result<Vec<Vec<u8>>, SearchError> {
+        let question = |hits| PartQuestion::Fetch { plan: format.clone(), hits };
+        let hits = |reply| if let PartReply::Hits(hits) = reply { Some(hits) } else { None };
+        by_owner(self.index.partitions, self.ask, page, question, hits).await
     }
 
-    /// Fetches the hits of the page from their owners.
-    async fn fetch(&self, ranked: &Ranked, page: &[usize], words: MatchWords) -> Result<Vec<Vec<u8>>, SearchError> {
-        if page.is_empty() {
-            return Ok(Vec::new());
-        }
-        let format = Arc::new(FormatPlan::new(self.request, self.index.settings, self.index.fields, words));
-        let count = self.index.partitions;
-        let scorer = Scorer::new(&ranked.plan, &ranked.facts);
-        let mut wanted: Vec<Vec<_>> = vec![Vec::new(); usize::from(count)];
-        for at in page {
-            let hit = &ranked.docs[*at];
-            let extras = self.extras(hit, ranked, &scorer, &format);
-            wanted[usize::from(hit.doc.partition(count).0)].push((hit.doc.local(count), extras));
-        }
-        let asked = wanted.into_iter().enumerate().map(|(number, hits)| {
-            let question = PartQuestion::Fetch { plan: format.clone(), hits };
-            async move {
-                match &question {
-                    PartQuestion::Fetch { hits, .. } if hits.is_empty() => Ok(PartReply::Hits(Vec::new())),
-                    _ => self.ask.ask(PartitionNo(number as u16), question).await,
-                }
-            }
-        });
-        let mut fetched = Vec::with_capacity(usize::from(count));
-        for reply in try_join_all(asked).await? {
-            let PartReply::Hits(hits) = reply else { return Err(unexpected()) };
-            fetched.push(hits.into_iter());
-        }
-        let next = |at: &usize| fetched[usize::from(ranked.docs[*at].doc.partition(count).0)].next();
-        page.iter().map(next).collect::<Option<Vec<_>>>().ok_or_else(unexpected)
-    }
-
-    fn extras(&self, hit: &RankedDoc, ranked: &Ranked, scorer: &Scorer<'_>, format: &FormatPlan) -> HitExtras {
+    /// What a hit shows besides its document.
+    pub(super) fn extras(
+        &self,
+        hit: &RankedDoc,
+        ranked: &Ranked,
+        scorer: &Scorer<'_>,
+        format: &FormatPlan,
+    ) -> HitExtras {
         let mut extras = HitExtras::default();
         if self.request.show_ranking_score {
             extras.score = Some(scorer.score(hit).global());
@@ -289,13 +257,38 @@ impl Gather<'_> {
         if let Some(point) = plain.filter(|_| format.retrieve.covers("_geo")) {
             let same =
                 |by: &SortBy| matches!(by, SortBy::Geo { lat, lng, .. } if *lat == point.lat && *lng == point.lng);
-            let at = ranked.plan.rules.sorts.iter().position(same);
+            let at = ranked.question.plan.rules.sorts.iter().position(same);
             if let Some(SortValue::Point { distance, .. }) = at.and_then(|at| hit.sorts.get(at)) {
                 extras.geo_distance = Some(*distance);
             }
         }
         extras
     }
+}
+
+/// Asks each partition about those of the documents that it owns, and gives the replies in the order of the documents.
+pub(super) async fn by_owner<I: Clone, R>(
+    partitions: u16,
+    ask: &dyn Ask,
+    docs: Vec<(DocId, I)>,
+    question: impl Fn(Vec<(LocalDocId, I)>) -> PartQuestion,
+    replies: impl Fn(PartReply) -> Option<Vec<R>>,
+) -> Result<Vec<R>, SearchError> {
+    let owners: Vec<usize> = docs.iter().map(|(doc, _)| usize::from(doc.partition(partitions).0)).collect();
+    let mut owned: Vec<Vec<(LocalDocId, I)>> = vec![Vec::new(); usize::from(partitions)];
+    for (owner, (doc, item)) in owners.iter().zip(docs) {
+        owned[*owner].push((doc.local(partitions), item));
+    }
+    let asked = owned.into_iter().enumerate().filter(|(_, docs)| !docs.is_empty());
+    let asked = asked.map(|(number, docs)| {
+        let reply = ask.ask(PartitionNo(number as u16), question(docs));
+        async move { reply.await.map(|reply| (number, reply)) }
+    });
+    let mut found: Vec<_> = (0..partitions).map(|_| Vec::new().into_iter()).collect();
+    for (number, reply) in try_join_all(asked).await? {
+        found[number] = replies(reply).ok_or_else(unexpected)?.into_iter();
+    }
+    owners.iter().map(|owner| found[*owner].next()).collect::<Option<Vec<_>>>().ok_or_else(unexpected)
 }
 
 /// The counts of all partitions together.
@@ -306,11 +299,13 @@ fn facet_answer(plan: &FacetPlan, counts: impl Iterator<Item = FacetCounts>) -> 
     FacetAnswer { distribution: shown.distribution_json(), stats: shown.stats_json() }
 }
 
-fn unexpected() -> SearchError {
+/// The error for a reply of another kind than its question.
+pub(super) fn unexpected() -> SearchError {
     SearchError::Partition("a partition's reply does not fit its question".into())
 }
 
-fn json_array(items: &[Vec<u8>]) -> Vec<u8> {
+/// A JSON array of these values.
+pub(super) fn json_array(items: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::with_capacity(items.iter().map(|item| item.len() + 1).sum::<usize>() + 2);
     out.push(b'[');
     for (at, item) in items.iter().enumerate() {

@@ -1,12 +1,11 @@
 //! One order out of those of the partitions.
 
 use std::cmp::Ordering;
-use std::sync::Arc;
 
 use ahash::AHashSet;
 
 use super::answer::FacetAnswer;
-use super::messages::RankedReply;
+use super::messages::{RankQuestion, RankedReply};
 use crate::facets::distinct::GroupValue;
 use crate::ids::DocId;
 use crate::rank::score::{ScoreFacts, Scorer};
@@ -27,9 +26,11 @@ pub(super) struct MergeLimits {
 
 /// The merged order.
 pub(super) struct Ranked {
-    pub plan: Arc<RankPlan>,
+    /// What was asked of the partitions.
+    pub question: RankQuestion,
     pub docs: Vec<RankedDoc>,
     pub facts: ScoreFacts,
+    pub removed: Removed,
     /// What counts as found, as far as the ranked documents tell.
     pub total: u64,
     pub facets: Option<FacetAnswer>,
@@ -48,11 +49,12 @@ pub(super) struct Removed {
 }
 
 /// Merges the orders of the partitions; leaves out what is below the threshold and further members of distinct groups.
-pub(super) fn merge(plan: Arc<RankPlan>, replies: Vec<RankedReply>, limits: MergeLimits) -> (Ranked, Removed) {
+pub(super) fn merge(question: RankQuestion, replies: Vec<RankedReply>, limits: MergeLimits) -> Ranked {
+    let plan = &*question.plan;
     let candidates: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
     let expired = replies.iter().any(|reply| reply.expired);
-    let (all, facts) = ordered(&plan, replies, limits.by_groups);
-    let scorer = Scorer::new(&plan, &facts);
+    let (all, facts) = ordered(plan, replies, limits.by_groups);
+    let scorer = Scorer::new(plan, &facts);
     let mut taken: AHashSet<GroupValue> = AHashSet::new();
     let mut docs: Vec<RankedDoc> = Vec::with_capacity(all.len());
     let mut removed = Removed::default();
@@ -81,7 +83,7 @@ pub(super) fn merge(plan: Arc<RankPlan>, replies: Vec<RankedReply>, limits: Merg
         true => docs.len() as u64,
         false => candidates - removed.dropped.len() as u64,
     };
-    (Ranked { plan, docs, facts, total, facets: None, expired }, removed)
+    Ranked { question, docs, facts, removed, total, facets: None, expired }
 }
 
 /// The documents of all partitions in order, as far as the order is known, each with the values of its groups.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use roaring::RoaringBitmap;
 
+use super::federated::FieldValue;
 use crate::facets::Filter;
 use crate::facets::distinct::GroupValue;
 use crate::facets::distribution::{FacetCounts, FacetPlan};
@@ -29,8 +30,21 @@ pub enum PartQuestion {
     CountTerms(Arc<RankPlan>),
     /// The best documents.
     Rank(RankQuestion),
-    /// How many documents are left once those below the threshold and further members of distinct groups are taken away.
-    Narrow(Box<NarrowQuestion>),
+    /// How many documents are left of several searches together, each without those below its threshold and further members
+    /// of its distinct groups.
+    Narrow {
+        /// The searches.
+        searches: Vec<NarrowQuestion>,
+        /// What to count over the documents that are left.
+        facets: Option<Arc<FacetPlan>>,
+    },
+    /// The values of fields of documents, in the order given.
+    Values {
+        /// Dotted paths.
+        paths: Arc<Vec<String>>,
+        /// Documents of the partition.
+        docs: Vec<LocalDocId>,
+    },
     /// The bytes of hits, in the order given.
     Fetch {
         /// What they show.
@@ -53,8 +67,6 @@ pub struct NarrowQuestion {
     pub dropped: RoaringBitmap,
     /// Whether nothing but `kept` stays.
     pub only_kept: bool,
-    /// What to count over those that are left.
-    pub facets: Option<Arc<FacetPlan>>,
 }
 
 /// The search for the best documents.
@@ -83,6 +95,8 @@ pub enum PartReply {
     Ranked(Box<RankedReply>),
     /// To [`PartQuestion::Narrow`]: how many are left, and the counts of their facets.
     Narrowed(u64, Box<FacetCounts>),
+    /// To [`PartQuestion::Values`]: for each document, for each path.
+    Values(Vec<Vec<Vec<FieldValue>>>),
     /// To [`PartQuestion::Fetch`]: a JSON object for each hit.
     Hits(Vec<Vec<u8>>),
 }

@@ -5,9 +5,11 @@
 //! are merged; then for the bytes of those that are on the page.
 
 pub mod answer;
+pub mod federated;
 pub mod gather;
 mod merge;
 pub mod messages;
+mod narrow;
 pub mod part;
 pub mod plan;
 mod reader;
@@ -19,5 +21,5 @@ pub use answer::{FacetAnswer, SearchAnswer, SearchError};
 pub use gather::{Ask, SearchedIndex, search};
 pub use messages::{PartQuestion, PartReply};
 pub use part::{Pacer, SearchPartition, answer_part};
-pub use plan::Planner;
+pub use plan::{Planner, check};
 pub use request::{FormatRequest, MatchingStrategy, PageRequest, SearchRequest};

@@ -9,10 +9,11 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 
 use super::answer::SearchError;
+use super::federated;
 use super::messages::{NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply};
 use crate::facets::columns::ColumnError;
 use crate::facets::distinct::{group_members, group_values};
-use crate::facets::distribution::{FacetCounts, count_facets};
+use crate::facets::distribution::{FacetCounts, FacetPlan, count_facets};
 use crate::facets::geo::GeoPoint;
 use crate::facets::sort::{SortCriterion, SortValue as KeyValue, sort_keys};
 use crate::facets::{FacetError, FacetSource, SortBy as CriterionBy};
@@ -65,7 +66,8 @@ pub async fn answer_part(
         }
         PartQuestion::CountTerms(plan) => Ok(PartReply::Counts(count_terms(partition, plan))),
         PartQuestion::Rank(question) => rank(partition, question, pacer).await,
-        PartQuestion::Narrow(question) => narrow(&partition, &question),
+        PartQuestion::Narrow { searches, facets } => narrow(&partition, &searches, facets.as_deref(), pacer).await,
+        PartQuestion::Values { paths, docs } => federated::part::values(&*partition, &paths, &docs, pacer).await,
         PartQuestion::Fetch { plan, hits } => {
             let mut written = Vec::with_capacity(hits.len());
             for (doc, extras) in hits {
@@ -77,7 +79,8 @@ pub async fn answer_part(
     }
 }
 
-async fn pause(pacer: &dyn Pacer) {
+/// Lets others run when they wait for the core.
+pub(super) async fn pause(pacer: &dyn Pacer) {
     if pacer.should_yield() {
         pacer.yield_now().await;
     }
@@ -124,8 +127,27 @@ async fn rank(
     Ok(PartReply::Ranked(Box::new(RankedReply { part, distinct, facets, expired })))
 }
 
+/// Counts what is left of several searches together.
+async fn narrow(
+    partition: &Rc<dyn SearchPartition>,
+    searches: &[NarrowQuestion],
+    facets: Option<&FacetPlan>,
+    pacer: &dyn Pacer,
+) -> Result<PartReply, SearchError> {
+    let mut left = RoaringBitmap::new();
+    for search in searches {
+        left |= left_of(partition, search)?;
+        pause(pacer).await;
+    }
+    let counts = match facets {
+        Some(plan) => count_facets(&**partition, plan, &left).map_err(column_error)?,
+        None => FacetCounts::default(),
+    };
+    Ok(PartReply::Narrowed(left.len(), Box::new(counts)))
+}
+
 /// Takes away what does not count.
-fn narrow(partition: &Rc<dyn SearchPartition>, question: &NarrowQuestion) -> Result<PartReply, SearchError> {
+fn left_of(partition: &Rc<dyn SearchPartition>, question: &NarrowQuestion) -> Result<RoaringBitmap, SearchError> {
     let mut left = RoaringBitmap::clone(ranker(partition, &question.ranked)?.candidates());
     if question.only_kept {
         left &= &question.kept;
@@ -135,11 +157,7 @@ fn narrow(partition: &Rc<dyn SearchPartition>, question: &NarrowQuestion) -> Res
         let members = group_members(&**partition, field, &question.values).map_err(column_error)?;
         left -= members - &question.kept;
     }
-    let facets = match &question.facets {
-        Some(plan) => count_facets(&**partition, plan, &left).map_err(column_error)?,
-        None => FacetCounts::default(),
-    };
-    Ok(PartReply::Narrowed(left.len(), Box::new(facets)))
+    Ok(left)
 }
 
 /// The ranking of a question, its candidates found.

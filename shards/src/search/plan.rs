@@ -111,20 +111,7 @@ pub fn rank_plan(
     fields: FieldTable,
     wanted: usize,
 ) -> RankPlan {
-    let sort: Vec<SortBy> = request
-        .sort
-        .iter()
-        .map(|criterion| match &criterion.by {
-            CriterionBy::Field(name) => SortBy::Field { name: name.clone(), descending: criterion.descending },
-            CriterionBy::Point { point, .. } => SortBy::Geo {
-                lat: point.lat,
-                lng: point.lng,
-                shown: format!("_geoPoint({}, {})", point.lat, point.lng),
-                descending: criterion.descending,
-            },
-        })
-        .collect();
-    let rules = RuleList::new(settings, &sort, request.matching_strategy, graph.term_count == 0);
+    let rules = RuleList::new(settings, &sort_by(request), request.matching_strategy, graph.term_count == 0);
     let weights = match settings.searchable_attributes.iter().any(|name| name == "*") {
         true => 1,
         false => settings.searchable_attributes.len() as u32,
@@ -141,6 +128,20 @@ pub fn rank_plan(
         whole_buckets: false,
         scores,
     }
+}
+
+/// The criteria of a request as the ranking knows them.
+pub fn sort_by(request: &SearchRequest) -> Vec<SortBy> {
+    let criteria = request.sort.iter().map(|criterion| match &criterion.by {
+        CriterionBy::Field(name) => SortBy::Field { name: name.clone(), descending: criterion.descending },
+        CriterionBy::Point { point, .. } => SortBy::Geo {
+            lat: point.lat,
+            lng: point.lng,
+            shown: format!("_geoPoint({}, {})", point.lat, point.lng),
+            descending: criterion.descending,
+        },
+    });
+    criteria.collect()
 }
 
 /// Whether nearness means "in the same field".

@@ -127,6 +127,25 @@ impl PageRequest {
         (offset, limit.min(total_max - offset))
     }
 
+    /// Hits to pass over.
+    pub fn first(self) -> usize {
+        let first = match self {
+            Self::Window { offset, .. } => offset,
+            Self::Numbered { page, hits_per_page } => hits_per_page.saturating_mul(page.saturating_sub(1)),
+        };
+        usize::try_from(first).unwrap_or(usize::MAX)
+    }
+
+    /// Hits to return at most.
+    pub fn count(self) -> usize {
+        let count = match self {
+            Self::Window { limit, .. } => limit,
+            Self::Numbered { page: 0, .. } => 0,
+            Self::Numbered { hits_per_page, .. } => hits_per_page,
+        };
+        usize::try_from(count).unwrap_or(usize::MAX)
+    }
+
     /// Whether the total must be exact.
     pub fn is_exact(self) -> bool {
         matches!(self, Self::Numbered { .. })

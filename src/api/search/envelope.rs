@@ -30,20 +30,7 @@ impl Envelope<'_> {
         out.extend_from_slice(&answer.hits);
         member(&mut out, "query", &json!(self.request.query.as_deref().unwrap_or_default()));
         member(&mut out, "processingTimeMs", &json!(self.took.as_millis() as u64));
-        match self.request.page {
-            PageRequest::Window { limit, .. } => {
-                member(&mut out, "limit", &limit.into());
-                member(&mut out, "offset", &answer.offset.into());
-                member(&mut out, "estimatedTotalHits", &answer.total.into());
-            }
-            PageRequest::Numbered { page, hits_per_page } => {
-                let pages = if hits_per_page == 0 { 0 } else { answer.total.div_ceil(hits_per_page) };
-                member(&mut out, "hitsPerPage", &hits_per_page.into());
-                member(&mut out, "page", &page.into());
-                member(&mut out, "totalPages", &pages.into());
-                member(&mut out, "totalHits", &answer.total.into());
-            }
-        }
+        write_page(&mut out, self.request.page, answer.offset, answer.total);
         if let Some(facets) = &answer.facets {
             out.extend_from_slice(b",\"facetDistribution\":");
             out.extend_from_slice(&facets.distribution);
@@ -59,6 +46,24 @@ impl Envelope<'_> {
         }
         out.push(b'}');
         out
+    }
+}
+
+/// Appends which part of the result this is, in the way in which it was asked for.
+pub(super) fn write_page(out: &mut Vec<u8>, page: PageRequest, offset: u64, total: u64) {
+    match page {
+        PageRequest::Window { limit, .. } => {
+            member(out, "limit", &limit.into());
+            member(out, "offset", &offset.into());
+            member(out, "estimatedTotalHits", &total.into());
+        }
+        PageRequest::Numbered { page, hits_per_page } => {
+            let pages = if hits_per_page == 0 { 0 } else { total.div_ceil(hits_per_page) };
+            member(out, "hitsPerPage", &hits_per_page.into());
+            member(out, "page", &page.into());
+            member(out, "totalPages", &pages.into());
+            member(out, "totalHits", &total.into());
+        }
     }
 }
 

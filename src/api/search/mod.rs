@@ -1,6 +1,7 @@
 //! Searches: from the request to the answer's envelope. Finding, ranking and formatting is the engine's.
 
 mod envelope;
+mod federated;
 mod multi;
 mod one;
 pub mod params;

@@ -1,10 +1,10 @@
-//! `POST /multi-search`: several searches in one request, each with its own answer or as one list.
+//! `POST /multi-search`: several searches in one request, each with its own answer or (see [`federated`]) as one list.
 
 use futures_util::{StreamExt, stream};
 
-use super::enter;
 use super::one::OneSearch;
 use super::params::many::{ManyParams, QueryParams};
+use super::{enter, federated};
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::{Answer, Call};
 use crate::app::App;
@@ -20,10 +20,10 @@ pub(super) async fn post(call: Call<App>) -> Answer {
     for query in &params.queries {
         call.grant.check_index(&query.index_uid)?;
     }
-    if params.federation.is_some() {
-        return Err(ApiError::new(ErrorCode::Internal, "Federated searches are not built yet."));
+    match params.federation {
+        Some(federation) => federated::answer(&call, params.queries, federation).await,
+        None => each(&call, params.queries).await,
     }
-    each(&call, params.queries).await
 }
 
 /// The error of one query as the request's: it says which query it is about, and as nothing in the request's path is

@@ -44,7 +44,9 @@ impl OneSearch {
     ) -> Result<Self, ApiError> {
         let view = state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?;
         check_unbuilt(&params, view)?;
-        let request = complete(call, uid, &params)?;
+        let mut request = params.request.clone();
+        read_filter(call, uid, &params, &mut request)?;
+        read_sort(&params, &mut request)?;
         Ok(Self {
             uid: uid.into(),
             view: view.clone(),
@@ -77,12 +79,16 @@ impl OneSearch {
     }
 }
 
-/// The request with its filter and its sort criteria read.
+/// Reads the filter of a request, together with that of a tenant's token.
 ///
 /// # Errors
-/// `invalid_search_filter`, `invalid_search_sort`, `feature_not_enabled`.
-pub(super) fn complete(call: &Call<App>, uid: &str, params: &SearchParams) -> Result<SearchRequest, ApiError> {
-    let mut request = params.request.clone();
+/// `invalid_search_filter`, `feature_not_enabled`.
+pub(super) fn read_filter(
+    call: &Call<App>,
+    uid: &str,
+    params: &SearchParams,
+    request: &mut SearchRequest,
+) -> Result<(), ApiError> {
     let filter = join_filters(params.filter.clone(), call.grant.tenant_filter(uid));
     if let Some(filter) = &filter {
         request.filter = parse_filter(filter, ErrorCode::InvalidSearchFilter.name())?;
@@ -90,10 +96,18 @@ pub(super) fn complete(call: &Call<App>, uid: &str, params: &SearchParams) -> Re
     if let Some(filter) = &request.filter {
         filter.check_features(&filter_features(call))?;
     }
+    Ok(())
+}
+
+/// Reads the sort criteria of a request.
+///
+/// # Errors
+/// `invalid_search_sort`.
+pub(super) fn read_sort(params: &SearchParams, request: &mut SearchRequest) -> Result<(), ApiError> {
     if let Some(criteria) = &params.sort {
         request.sort = parse_sort(&criteria.clone().into(), ErrorCode::InvalidSearchSort.name())?;
     }
-    Ok(request)
+    Ok(())
 }
 
 fn no_personalization() -> ApiError {

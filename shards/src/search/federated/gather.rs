@@ -1,0 +1,265 @@
+//! The part of a federated search that happens on the core that was asked.
+
+use std::sync::Arc;
+
+use ahash::AHashSet;
+use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+
+use super::facets::{DroppedHit, IndexFacets, finish};
+use super::merge::{Entry, merge, score_values};
+use super::values::FieldValue;
+use super::{FederatedAnswer, FederatedError, FederatedQuery, FederatedRequest};
+use crate::facets::distribution::FacetPlan;
+use crate::format::{FederationMark, FormatPlan, HitExtras, MatchWords};
+use crate::ids::DocId;
+use crate::rank::score::Scorer;
+use crate::search::answer::SearchError;
+use crate::search::gather::{Ask, Gather, SearchedIndex, by_owner, json_array, unexpected};
+use crate::search::merge::Ranked;
+use crate::search::messages::{PartQuestion, PartReply};
+use crate::search::narrow::narrow;
+use crate::search::part::Pacer;
+use crate::search::request::{PageRequest, SearchRequest};
+
+/// Searches of one request that run side by side: enough to keep the other cores busy, few enough that a long request leaves
+/// room for others.
+const SEARCHES_AT_ONCE: usize = 4;
+
+/// One index of a federated search and the way to its partitions.
+pub struct FederatedAccess<'i> {
+    /// The index at one epoch.
+    pub index: SearchedIndex<'i>,
+    /// The way.
+    pub ask: &'i dyn Ask,
+}
+
+/// Answers a federated search; `access` is in the order of the request's indexes.
+///
+/// # Errors
+/// That of the first query, in the order of the request, that fails.
+pub async fn federated_search(
+    access: &[FederatedAccess<'_>],
+    request: &FederatedRequest,
+    pacer: &dyn Pacer,
+) -> Result<FederatedAnswer, FederatedError> {
+    let requests: Vec<SearchRequest> = request.queries.iter().map(|query| planned(query, request)).collect();
+    let federation = Federation { access, request, requests: &requests, pacer };
+    let ranked: Vec<RankedQuery> = stream::iter(0..request.queries.len())
+        .map(|query| federation.rank(query))
+        .buffered(SEARCHES_AT_ONCE)
+        .try_collect()
+        .await?;
+    let merged = federation.merged(&ranked);
+    let (kept, dropped) = federation.without_repeats(merged).await?;
+    let (total, facets) = federation.totals(&ranked).await?;
+    let page = kept.iter().skip(request.page.first()).take(request.page.count());
+    let hits = federation.fetch(&ranked, page.collect()).await?;
+    let uids: Vec<&str> = request.indexes.iter().map(|index| &*index.uid).collect();
+    Ok(FederatedAnswer {
+        hits: json_array(&hits),
+        hit_count: hits.len(),
+        total: total.saturating_sub(dropped.len() as u64),
+        facets: finish(&uids, facets, &dropped, request.merge_facets),
+        degraded: ranked.iter().any(|query| query.ranked.expired),
+    })
+}
+
+/// The search of a query as its index is asked: the beginning of its list, up to the end of the page, with scores.
+fn planned(query: &FederatedQuery, federated: &FederatedRequest) -> SearchRequest {
+    let limit = federated.page.first().saturating_add(federated.page.count()) as u64;
+    let page = match federated.page {
+        PageRequest::Window { .. } => PageRequest::Window { offset: 0, limit },
+        PageRequest::Numbered { .. } => PageRequest::Numbered { page: 1, hits_per_page: limit },
+    };
+    SearchRequest {
+        page,
+        distinct: federated.distinct.clone().or_else(|| query.request.distinct.clone()),
+        facets: None,
+        show_ranking_score: true,
+        ..query.request.clone()
+    }
+}
+
+struct Federation<'f> {
+    access: &'f [FederatedAccess<'f>],
+    request: &'f FederatedRequest,
+    /// What is asked for each query.
+    requests: &'f [SearchRequest],
+    pacer: &'f dyn Pacer,
+}
+
+/// A query whose documents are in order.
+struct RankedQuery {
+    words: MatchWords,
+    ranked: Ranked,
+    entries: Vec<Entry>,
+}
+
+impl<'f> Federation<'f> {
+    fn of(&self, query: usize) -> (&'f FederatedQuery, &'f FederatedAccess<'f>) {
+        let query = &self.request.queries[query];
+        (query, &self.access[query.index])
+    }
+
+    fn gather(&self, query: usize) -> Gather<'f> {
+        let (_, access) = self.of(query);
+        Gather::new(&access.index, &self.requests[query], access.ask, self.pacer)
+    }
+
+    async fn rank(&self, query: usize) -> Result<RankedQuery, FederatedError> {
+        let failed = |error| FederatedError { query: Some(query), error };
+        let gather = self.gather(query);
+        let graph = gather.resolved_graph().await.map_err(failed)?;
+        let words = gather.match_words(&graph);
+        let (offset, limit) = gather.request.page.window(gather.index.settings.pagination.max_total_hits);
+        let ranked = gather.ranked(graph, offset, limit).await.map_err(failed)?;
+        let entries = self.entries(query, &ranked, usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(RankedQuery { words, ranked, entries })
+    }
+
+    fn entries(&self, number: usize, ranked: &Ranked, limit: usize) -> Vec<Entry> {
+        let (query, _) = self.of(number);
+        let plan = &ranked.question.plan;
+        let scorer = Scorer::new(plan, &ranked.facts);
+        let entry = |(at, hit): (usize, &_)| {
+            let score = scorer.score(hit);
+            Entry {
+                query: number,
+                position: query.position,
+                doc: hit.doc,
+                ranked: at,
+                score: score.global() * query.weight,
+                values: score_values(plan, hit, &score, query.weight),
+            }
+        };
+        ranked.docs.iter().take(limit).enumerate().map(entry).collect()
+    }
+
+    /// All hits in one list: of each index the documents that its queries found, each once, then all indexes.
+    fn merged(&self, ranked: &[RankedQuery]) -> Vec<Entry> {
+        let limit = self.request.page.first().saturating_add(self.request.page.count());
+        let of_index = |(index, access): (usize, &FederatedAccess<'_>)| -> Vec<Entry> {
+            let queries = ranked.iter().zip(&self.request.queries).filter(|(_, query)| query.index == index);
+            let lists = queries.map(|(ranked, _)| ranked.entries.clone()).collect();
+            let mut seen: AHashSet<DocId> = AHashSet::new();
+            let total_max = usize::try_from(access.index.settings.pagination.max_total_hits).unwrap_or(usize::MAX);
+            merge(lists).filter(|entry| seen.insert(entry.doc)).take(limit.min(total_max)).collect()
+        };
+        merge(self.access.iter().enumerate().map(of_index).collect()).collect()
+    }
+
+    /// Drops the hits that share a value of the distinct field with one before them. Gives those kept and those dropped.
+    async fn without_repeats(&self, merged: Vec<Entry>) -> Result<(Vec<Entry>, Vec<DroppedHit>), FederatedError> {
+        let Some(distinct) = &self.request.distinct else { return Ok((merged, Vec::new())) };
+        let mut values = Vec::with_capacity(self.access.len());
+        for (index, _) in self.access.iter().enumerate() {
+            values.push(self.values(index, distinct, &merged).await?.into_iter());
+        }
+        let (mut kept, mut dropped, mut taken) = (Vec::new(), Vec::new(), AHashSet::<FieldValue>::new());
+        for entry in merged {
+            let index = self.request.queries[entry.query].index;
+            let found: Vec<(String, Vec<FieldValue>)> = values[index].next().ok_or_else(unexpected)?;
+            let own = found.first().map_or(&[][..], |(_, values)| values);
+            if own.iter().any(|value| taken.contains(value)) {
+                dropped.push(DroppedHit { index, values: found });
+                continue;
+            }
+            taken.extend(own.iter().cloned());
+            kept.push(entry);
+        }
+        Ok((kept, dropped))
+    }
+
+    /// For each hit of one index, in order, its values of the distinct field, then of the facets of that index.
+    async fn values(
+        &self,
+        index: usize,
+        distinct: &str,
+        merged: &[Entry],
+    ) -> Result<Vec<Vec<(String, Vec<FieldValue>)>>, SearchError> {
+        let access = &self.access[index];
+        let own = merged.iter().filter(|entry| self.request.queries[entry.query].index == index);
+        let docs: Vec<(DocId, ())> = own.map(|entry| (entry.doc, ())).collect();
+        let facets = self.facet_plan(index).into_iter().flat_map(|plan| plan.facets).map(|facet| facet.name);
+        let mut paths = vec![distinct.to_owned()];
+        paths.extend(facets.filter(|name| name != distinct));
+        let paths = Arc::new(paths);
+        let question = |docs: Vec<(_, ())>| {
+            let docs = docs.into_iter().map(|(doc, ())| doc).collect();
+            PartQuestion::Values { paths: paths.clone(), docs }
+        };
+        let values = |reply| if let PartReply::Values(values) = reply { Some(values) } else { None };
+        let found = by_owner(access.index.partitions, access.ask, docs, question, values).await?;
+        Ok(found.into_iter().map(|values| paths.iter().cloned().zip(values).collect()).collect())
+    }
+
+    fn facet_plan(&self, index: usize) -> Option<FacetPlan> {
+        let searched = &self.access[index].index;
+        let names = self.request.indexes[index].facets.as_ref()?;
+        Some(FacetPlan::new(names, searched.fields, searched.settings))
+    }
+
+    /// How many documents are found in all indexes, and the facets of those that show theirs.
+    async fn totals(&self, ranked: &[RankedQuery]) -> Result<(u64, Vec<IndexFacets>), FederatedError> {
+        let (mut total, mut facets) = (0, Vec::new());
+        for index in 0..self.access.len() {
+            let queries = ranked.iter().zip(&self.request.queries).filter(|(_, query)| query.index == index);
+            let queries: Vec<&RankedQuery> = queries.map(|(ranked, _)| ranked).collect();
+            let plan = self.facet_plan(index);
+            if let ([query], None) = (queries.as_slice(), &plan) {
+                total += query.ranked.total;
+                continue;
+            }
+            let access = &self.access[index];
+            let searches: Vec<&Ranked> = queries.iter().map(|query| &query.ranked).collect();
+            let counted = plan.clone().map(Arc::new);
+            let (documents, counts) = narrow(access.index.partitions, access.ask, &searches, counted).await?;
+            total += documents;
+            facets.extend(plan.map(|plan| IndexFacets { index, shown: counts.finish(&plan), plan }));
+        }
+        Ok((total, facets))
+    }
+
+    /// The bytes of the hits of the page, each as its query shows it.
+    async fn fetch(&self, ranked: &[RankedQuery], page: Vec<&Entry>) -> Result<Vec<Vec<u8>>, FederatedError> {
+        let asked = ranked.iter().enumerate().map(|(number, query)| {
+            let own = page.iter().copied().filter(|entry| entry.query == number);
+            self.fetch_query(number, query, own.collect())
+        });
+        let mut fetched: Vec<_> = try_join_all(asked).await?.into_iter().map(Vec::into_iter).collect();
+        let hits = page.iter().map(|entry| fetched[entry.query].next());
+        Ok(hits.collect::<Option<Vec<_>>>().ok_or_else(unexpected)?)
+    }
+
+    async fn fetch_query(
+        &self,
+        number: usize,
+        query: &RankedQuery,
+        page: Vec<&Entry>,
+    ) -> Result<Vec<Vec<u8>>, SearchError> {
+        if page.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (asked, access) = self.of(number);
+        let gather = self.gather(number);
+        let (settings, fields) = (access.index.settings, access.index.fields);
+        let format = Arc::new(FormatPlan::new(gather.request, settings, fields, query.words.clone()));
+        let hits = {
+            let scorer = Scorer::new(&query.ranked.question.plan, &query.ranked.facts);
+            let extras = |entry: &&Entry| {
+                let hit = &query.ranked.docs[entry.ranked];
+                let extras = gather.extras(hit, &query.ranked, &scorer, &format);
+                let federation = Some(FederationMark {
+                    index_uid: self.request.indexes[asked.index].uid.clone(),
+                    queries_position: asked.position,
+                    weighted_score: entry.score,
+                });
+                let score = extras.score.filter(|_| asked.request.show_ranking_score);
+                (entry.doc, HitExtras { federation, score, ..extras })
+            };
+            page.iter().map(extras).collect()
+        };
+        gather.fetch(hits, format).await
+    }
+}

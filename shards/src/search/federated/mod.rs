@@ -1,0 +1,97 @@
+//! Searches whose results become one list, on one index or several.
+//!
+//! Every query is ranked as a search of its own, all partitions of its index at once and a few queries side by side. Then
+//! the lists merge in two steps ([`merge`]): the queries of one index, in which a document counts once, then the indexes.
+//! Only what is on the page is fetched. Nothing here depends on how the documents of an index are spread over partitions.
+
+mod facets;
+mod gather;
+mod kinds;
+mod merge;
+pub(super) mod part;
+mod values;
+
+use std::sync::Arc;
+
+pub use facets::FederatedFacets;
+pub use gather::{FederatedAccess, federated_search};
+pub use kinds::{RuleKind, are_compatible, rule_kinds};
+pub use values::FieldValue;
+
+use super::answer::SearchError;
+use super::request::{PageRequest, SearchRequest};
+
+/// Several searches that become one list. Requests were checked against their indexes ([`super::plan::check`]).
+#[derive(Clone, Debug)]
+pub struct FederatedRequest {
+    /// The searches, in the order of their indexes.
+    pub queries: Vec<FederatedQuery>,
+    /// What is searched, in the order of the names; each is named by some query.
+    pub indexes: Vec<FederatedIndex>,
+    /// Which part of the list is asked for.
+    pub page: PageRequest,
+    /// At most one hit for each value of this field; replaces that of every index.
+    pub distinct: Option<String>,
+    /// Counts the facets of all indexes together.
+    pub merge_facets: Option<MergeFacets>,
+}
+
+/// One search of a federation.
+#[derive(Clone, Debug)]
+pub struct FederatedQuery {
+    /// Its place in [`FederatedRequest::indexes`].
+    pub index: usize,
+    /// What is searched for; its page is not looked at.
+    pub request: SearchRequest,
+    /// Scores are multiplied by it; 0 or more.
+    pub weight: f64,
+    /// The number that its hits show. Where two hits are equal the lower one comes first.
+    pub position: u64,
+}
+
+/// An index that takes part.
+#[derive(Clone, Debug)]
+pub struct FederatedIndex {
+    /// Its name.
+    pub uid: Arc<str>,
+    /// The facets to count of it; `None` does not show the index at all.
+    pub facets: Option<Vec<String>>,
+}
+
+/// How facets are counted together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MergeFacets {
+    /// Values shown of each facet; `None`: all.
+    pub values_max: Option<u64>,
+}
+
+/// What a federated search answers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FederatedAnswer {
+    /// A JSON array: the hits of the page.
+    pub hits: Vec<u8>,
+    /// How many hits the array holds.
+    pub hit_count: usize,
+    /// How many documents were found, each counted once for its index.
+    pub total: u64,
+    /// The counts asked for.
+    pub facets: FederatedFacets,
+    /// Whether one of the searches stopped at its time budget.
+    pub degraded: bool,
+}
+
+/// Why a federated search was not answered.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct FederatedError {
+    /// The place of the query at fault in [`FederatedRequest::queries`]; `None` when it is no single one's.
+    pub query: Option<usize>,
+    /// What is wrong.
+    pub error: SearchError,
+}
+
+impl From<SearchError> for FederatedError {
+    fn from(error: SearchError) -> Self {
+        Self { query: None, error }
+    }
+}

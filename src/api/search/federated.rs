@@ -1,0 +1,350 @@
+//! Several searches whose results become one list: `POST /multi-search` with `federation`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use shards::engine::IndexView;
+use shards::facets::distribution::check_facets;
+use shards::search::federated::{
+    FederatedAnswer, FederatedFacets, FederatedIndex, FederatedQuery, FederatedRequest, MergeFacets, RuleKind,
+    are_compatible, rule_kinds,
+};
+use shards::search::{PageRequest, SearchRequest, check};
+use shards::settings::FacetOrder;
+
+use super::enter;
+use super::envelope::{member, write_page};
+use super::multi::inside;
+use super::one::{check_unbuilt, metadata, read_filter, read_sort, wants_metadata};
+use super::params::many::{FederationParams, QueryParams};
+use crate::api::error::{ApiError, ErrorCode};
+use crate::api::router::{Answer, Call};
+use crate::api::uuids;
+use crate::app::App;
+use crate::control::{ControlState, Features};
+use crate::http::Response;
+
+/// By this header an instance tells another that the request is its share of a larger one.
+const PROXY_HEADER: &str = "meili-proxy-search";
+
+/// Answers a federated search.
+///
+/// # Errors
+/// Those of section 13.3 of the interface, query by query; then, index by index, those of the searches.
+pub(super) async fn answer(call: &Call<App>, queries: Vec<QueryParams>, federation: FederationParams) -> Answer {
+    let started = call.app.runtime.unix_time();
+    let state = call.app.control.state();
+    if !state.features.network && call.request.headers.get_str(PROXY_HEADER).is_some() {
+        return Err(ApiError::feature_not_enabled("Passing the header `Meili-Proxy-Search`", "network"));
+    }
+    for (position, query) in queries.iter().enumerate() {
+        check_query(query, &federation, state.features).map_err(|error| inside(position, error))?;
+    }
+    let plan = Plan::new(call, &state, &queries, &federation)?;
+    let place = enter(call).await?;
+    let found = call.app.reader.federated_search(plan.views.clone(), plan.request).await;
+    drop(place);
+    let answer = found.map_err(|failed| match failed.query.and_then(|query| plan.positions.get(query)) {
+        Some(position) => inside(*position, failed.error.into()),
+        None => failed.error.into(),
+    })?;
+    let metadata = wants_metadata(call).then(|| {
+        let of_query = |query: &QueryParams| Some(metadata(call, &query.index_uid, state.index(&query.index_uid)?));
+        queries.iter().filter_map(of_query).collect()
+    });
+    let envelope = Envelope {
+        page: federation.page,
+        answer,
+        took: call.app.runtime.unix_time().saturating_sub(started),
+        request_uid: uuids::v7(&*call.app.runtime).to_string(),
+        metadata,
+        shows_performance: federation.show_performance_details,
+    };
+    Ok(Response::json(200, envelope.write()))
+}
+
+/// What a query may not say inside a federation.
+fn check_query(query: &QueryParams, federation: &FederationParams, features: Features) -> Result<(), ApiError> {
+    let refuse = |code, what: &str| {
+        Err(ApiError::new(code, format!("{what} cannot be given inside a federated query; use `federation` instead.")))
+    };
+    let options = query.options.as_ref();
+    let (remote, position) = options.map_or((None, None), |options| (options.remote.as_ref(), options.query_position));
+    if query.has_page {
+        let pages = "`offset`, `limit`, `page` and `hitsPerPage`";
+        return refuse(ErrorCode::InvalidMultiSearchQueryPagination, pages);
+    }
+    if query.search.request.facets.as_ref().is_some_and(|facets| !facets.is_empty()) {
+        return refuse(ErrorCode::InvalidMultiSearchQueryFacets, "`facets`");
+    }
+    if query.search.user_context.is_some() {
+        let message = "`personalize` cannot be given inside a federated query.";
+        return Err(ApiError::new(ErrorCode::InvalidMultiSearchQueryPersonalization, message));
+    }
+    if query.search.use_network == Some(true) && remote.is_some() {
+        let message = "`useNetwork` and `federationOptions.remote` exclude each other.";
+        return Err(ApiError::new(ErrorCode::InvalidMultiSearchFederationOptions, message));
+    }
+    if query.has_performance {
+        return refuse(ErrorCode::InvalidMultiSearchQueryShowPerformanceDetails, "`showPerformanceDetails`");
+    }
+    if query.search.request.distinct.is_some() && federation.distinct.is_some() {
+        let message = "`distinct` cannot be given both by a query and by `federation`.";
+        return Err(ApiError::new(ErrorCode::InvalidMultiSearchDistinct, message));
+    }
+    if !features.network {
+        let given = [
+            (query.search.use_network.is_some(), "Passing `useNetwork`"),
+            (remote.is_some(), "Passing `federationOptions.remote`"),
+            (position.is_some(), "Passing `federationOptions.queryPosition`"),
+        ];
+        if let Some((_, action)) = given.iter().find(|(given, _)| *given) {
+            return Err(ApiError::feature_not_enabled(action, "network"));
+        }
+    }
+    match remote {
+        Some(name) => {
+            let message = format!("This instance has no remote `{name}`.");
+            Err(ApiError::new(ErrorCode::InvalidMultiSearchRemote, message))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A federated search, checked.
+struct Plan {
+    request: FederatedRequest,
+    /// The indexes, in the order of the request.
+    views: Vec<Arc<IndexView>>,
+    /// For each query of the request its place in the client's list.
+    positions: Vec<usize>,
+}
+
+impl Plan {
+    fn new(
+        call: &Call<App>,
+        state: &ControlState,
+        queries: &[QueryParams],
+        federation: &FederationParams,
+    ) -> Result<Self, ApiError> {
+        let mut by_index: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (position, query) in queries.iter().enumerate() {
+            by_index.entry(&query.index_uid).or_default().push(position);
+        }
+        let mut plan = Self { request: request(federation), views: Vec::new(), positions: Vec::new() };
+        let (mut orders, mut rules) = (FacetOrders::default(), Rules::default());
+        for (uid, positions) in &by_index {
+            let missing = || inside(positions[0], ApiError::index_not_found(uid));
+            let view = state.index(uid).ok_or_else(missing)?;
+            let facets = federation.facets_by_index.get(*uid).cloned().flatten();
+            if let Some(names) = &facets {
+                check_facets(names, &view.settings, ErrorCode::InvalidMultiSearchFacets.name())?;
+                if federation.merge_facets.is_some() {
+                    orders.check(uid, names, view)?;
+                }
+            }
+            plan.request.indexes.push(FederatedIndex { uid: (*uid).into(), facets });
+            plan.views.push(view.clone());
+            for position in positions {
+                let query = plan.query(call, &queries[*position], *position, &mut rules);
+                plan.request.queries.push(query.map_err(|error| inside(*position, error))?);
+                plan.positions.push(*position);
+            }
+        }
+        let unused = federation.facets_by_index.iter().filter(|(uid, _)| !by_index.contains_key(uid.as_str()));
+        for (uid, names) in unused {
+            check_unused(call, state, uid, names.as_deref().unwrap_or_default())?;
+        }
+        Ok(plan)
+    }
+
+    /// A query of the index added last.
+    fn query(
+        &self,
+        call: &Call<App>,
+        params: &QueryParams,
+        position: usize,
+        rules: &mut Rules,
+    ) -> Result<FederatedQuery, ApiError> {
+        let (index, view) = (self.views.len() - 1, &self.views[self.views.len() - 1]);
+        check_unbuilt(&params.search, view)?;
+        let mut request = params.search.request.clone();
+        read_sort(&params.search, &mut request)?;
+        rules.check(position, rule_kinds(&request, &view.settings))?;
+        read_filter(call, &params.index_uid, &params.search, &mut request)?;
+        let distinct = self.request.distinct.clone().or_else(|| request.distinct.clone());
+        check(&SearchRequest { distinct, ..request.clone() }, &view.settings, &view.fields)?;
+        let options = params.options.clone().unwrap_or_default();
+        let position = options.query_position.unwrap_or(position as u64);
+        Ok(FederatedQuery { index, request, weight: options.weight, position })
+    }
+}
+
+/// The request before its queries.
+fn request(federation: &FederationParams) -> FederatedRequest {
+    FederatedRequest {
+        queries: Vec::new(),
+        indexes: Vec::new(),
+        page: federation.page,
+        distinct: federation.distinct.clone(),
+        merge_facets: federation.merge_facets.map(|merge| MergeFacets { values_max: merge.values_max }),
+    }
+}
+
+/// The facets of an index that no query searches are not shown, but must be such.
+fn check_unused(call: &Call<App>, state: &ControlState, uid: &str, names: &[String]) -> Result<(), ApiError> {
+    call.grant.check_index(uid)?;
+    let view = state.index(uid).ok_or_else(|| ApiError { status: 400, ..ApiError::index_not_found(uid) })?;
+    Ok(check_facets(names, &view.settings, ErrorCode::InvalidMultiSearchFacets.name())?)
+}
+
+/// The kinds of rules of the queries so far: the longest list, with the place of its query.
+#[derive(Default)]
+struct Rules(Option<(usize, Vec<RuleKind>)>);
+
+impl Rules {
+    fn check(&mut self, position: usize, kinds: Vec<RuleKind>) -> Result<(), ApiError> {
+        if let Some((other, longest)) = &self.0 {
+            if !are_compatible(longest, &kinds) {
+                let message = format!(
+                    "The results of `.queries[{position}]` and `.queries[{other}]` cannot be merged: \
+                     their ranking rules or sort criteria are of different kinds."
+                );
+                return Err(ApiError::new(ErrorCode::InvalidMultiSearchQueryRankingRules, message));
+            }
+            if longest.len() >= kinds.len() {
+                return Ok(());
+            }
+        }
+        self.0 = Some((position, kinds));
+        Ok(())
+    }
+}
+
+/// The order of the values of each facet that is counted over all indexes, with the index that has it so.
+#[derive(Default)]
+struct FacetOrders<'f>(BTreeMap<String, (FacetOrder, &'f str)>);
+
+impl<'f> FacetOrders<'f> {
+    fn check(&mut self, uid: &'f str, names: &[String], view: &IndexView) -> Result<(), ApiError> {
+        let orders = &view.settings.faceting.sort_facet_values_by;
+        let usual = orders.get("*").copied().unwrap_or(FacetOrder::Alpha);
+        for name in names {
+            let order = orders.get(name).copied().unwrap_or(usual);
+            let (known, other) = self.0.entry(name.clone()).or_insert((order, uid));
+            if *known != order {
+                let message = format!(
+                    "The facet `{name}` cannot be merged: its values are sorted otherwise in index `{uid}` than in index \
+                     `{other}`."
+                );
+                return Err(ApiError::new(ErrorCode::InvalidMultiSearchFacetOrder, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Everything that stands around the hits.
+struct Envelope {
+    page: PageRequest,
+    answer: FederatedAnswer,
+    took: Duration,
+    request_uid: String,
+    metadata: Option<Vec<Value>>,
+    shows_performance: bool,
+}
+
+impl Envelope {
+    fn write(self) -> Vec<u8> {
+        let answer = &self.answer;
+        let mut out = Vec::with_capacity(answer.hits.len() + 512);
+        out.extend_from_slice(b"{\"hits\":");
+        out.extend_from_slice(&answer.hits);
+        member(&mut out, "processingTimeMs", &json!(self.took.as_millis() as u64));
+        let offset = if let PageRequest::Window { offset, .. } = self.page { offset } else { 0 };
+        write_page(&mut out, self.page, offset, answer.total);
+        write_facets(&mut out, &answer.facets);
+        if let Some(metadata) = self.metadata {
+            member(&mut out, "metadata", &metadata.into());
+        }
+        if self.shows_performance {
+            member(&mut out, "performanceDetails", &json!({"search": format!("{:.2?}", self.took)}));
+        }
+        member(&mut out, "requestUid", &json!(self.request_uid));
+        out.push(b'}');
+        out
+    }
+}
+
+fn write_facets(out: &mut Vec<u8>, facets: &FederatedFacets) {
+    match facets {
+        FederatedFacets::None => {}
+        FederatedFacets::ByIndex(indexes) => {
+            out.extend_from_slice(b",\"facetsByIndex\":{");
+            for (at, (uid, facets)) in indexes.iter().enumerate() {
+                let comma = if at > 0 { "," } else { "" };
+                out.extend_from_slice(format!("{comma}{}:{{\"distribution\":", json!(uid)).as_bytes());
+                out.extend_from_slice(&facets.distribution_json());
+                out.extend_from_slice(b",\"stats\":");
+                out.extend_from_slice(&facets.stats_json());
+                out.push(b'}');
+            }
+            out.push(b'}');
+        }
+        FederatedFacets::Merged(facets) => {
+            out.extend_from_slice(b",\"facetDistribution\":");
+            out.extend_from_slice(&facets.distribution_json());
+            out.extend_from_slice(b",\"facetStats\":");
+            out.extend_from_slice(&facets.stats_json());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shards::facets::distribution::{Distribution, FacetValues};
+
+    use super::*;
+
+    /// What is spliced must be valid JSON whatever is in it.
+    #[test]
+    fn an_envelope_is_an_object() {
+        let facet = FacetValues { name: "g\"".into(), values: vec![("a\\".into(), 2)], stats: Some((1.0, 2.0)) };
+        let distribution = Distribution { facets: vec![facet] };
+        let written = |facets, page| {
+            let answer = FederatedAnswer { hits: b"[{}]".to_vec(), hit_count: 1, total: 5, facets, degraded: false };
+            let envelope = Envelope {
+                page,
+                answer,
+                took: Duration::from_millis(3),
+                request_uid: "u".into(),
+                metadata: Some(vec![json!({"indexUid": "a"})]),
+                shows_performance: false,
+            };
+            serde_json::from_slice::<Value>(&envelope.write()).unwrap()
+        };
+        let window = PageRequest::Window { offset: 9000, limit: 1 };
+        let by_index = vec![("a".into(), distribution.clone()), ("b".into(), Distribution::default())];
+        let body = written(FederatedFacets::ByIndex(by_index), window);
+        let of_a = json!({"distribution": {"g\"": {"a\\": 2}}, "stats": {"g\"": {"min": 1.0, "max": 2.0}}});
+        assert_eq!(body["facetsByIndex"], json!({"a": of_a, "b": {"distribution": {}, "stats": {}}}));
+        assert_eq!((&body["offset"], &body["estimatedTotalHits"]), (&json!(9000), &json!(5)));
+        let body = written(FederatedFacets::Merged(distribution), PageRequest::Numbered { page: 1, hits_per_page: 2 });
+        assert_eq!((&body["facetDistribution"], &body["totalPages"]), (&json!({"g\"": {"a\\": 2}}), &json!(3)));
+        assert_eq!(body["metadata"], json!([{"indexUid": "a"}]));
+        assert!(written(FederatedFacets::None, window).get("facetsByIndex").is_none());
+    }
+
+    #[test]
+    fn every_query_is_compared_with_the_longest_list() {
+        let (asc, desc) = (RuleKind::Sort { descending: false }, RuleKind::Sort { descending: true });
+        let mut rules = Rules::default();
+        assert!(rules.check(0, vec![RuleKind::Relevancy]).is_ok());
+        assert!(rules.check(3, vec![RuleKind::Relevancy, asc]).is_ok());
+        assert!(rules.check(1, vec![]).is_ok());
+        let error = rules.check(2, vec![RuleKind::Relevancy, desc]).unwrap_err();
+        assert!(error.message.contains("queries[2]") && error.message.contains("queries[3]"), "{error}");
+    }
+}
