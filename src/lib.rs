@@ -11,6 +11,7 @@ pub mod http;
 pub mod imports;
 pub mod logging;
 pub mod net;
+pub mod network;
 pub mod options;
 pub mod outgoing;
 pub mod preflight;

@@ -11,6 +11,7 @@ pub mod features;
 pub mod fields;
 pub mod indexes;
 pub mod keys;
+pub mod network;
 pub mod reader;
 pub mod router;
 pub mod search;
@@ -36,6 +37,7 @@ pub fn routes() -> Vec<Route<App>> {
         fields::routes(),
         indexes::routes(),
         keys::routes(),
+        network::routes(),
         search::routes(),
         settings::routes::routes(),
         stats::routes(),

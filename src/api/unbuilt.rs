@@ -13,9 +13,6 @@ pub fn routes() -> Vec<Route<App>> {
         Post "/logs/stream" MetricsGet => logs;
         Delete "/logs/stream" MetricsGet => logs;
         Post "/logs/stderr" MetricsGet => logs;
-        Get "/network" NetworkGet => network;
-        Patch "/network" NetworkUpdate => network;
-        Post "/network/control" NetworkUpdate => network;
         Get "/chats" ChatsGet => chats;
         Get "/chats/{workspace}" ChatsGet => chats;
         Delete "/chats/{workspace}" ChatsDelete => chats;
@@ -36,10 +33,6 @@ async fn metrics(_: Call<App>) -> Answer {
 
 async fn logs(_: Call<App>) -> Answer {
     refuse("Changing the logs at run time", "logsRoute")
-}
-
-async fn network(_: Call<App>) -> Answer {
-    refuse("Using the routes under `/network`", "network")
 }
 
 async fn chats(_: Call<App>) -> Answer {

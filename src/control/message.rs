@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::features::Features;
 use super::state::ControlState;
 use crate::auth::ApiKey;
+use crate::network::NetworkPatch;
 use crate::tasks::filter::{Filter, Page, Scope};
 use crate::tasks::task::{BatchUid, NewTask, Task, TaskUid};
 use crate::webhooks::WebhookChange;
@@ -115,6 +116,8 @@ pub enum ControlChange {
     DeleteKey(Uuid),
     /// Set all switches.
     SetFeatures(Features),
+    /// Change the topology; the errors of [`NetworkPatch::applied`].
+    Network(Box<NetworkPatch>),
     /// Change the webhooks; see [`WebhookChange`].
     Webhook(WebhookChange),
 }

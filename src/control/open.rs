@@ -157,8 +157,9 @@ impl Start {
         config: ControlConfig,
         outgoing: Client,
     ) -> Rc<ControlPlane> {
-        let Recovered { mut queue, batches, finished, next_batch, keys, features, indexes, mut webhooks, .. } =
-            self.recovered;
+        let Recovered {
+            mut queue, batches, finished, next_batch, keys, features, indexes, network, mut webhooks, ..
+        } = self.recovered;
         if let Some(webhook) = &config.webhook {
             webhooks.insert(Uuid::nil(), webhook.clone());
         }
@@ -173,6 +174,7 @@ impl Start {
             indexes: Arc::new(self.views),
             keys: Arc::new(keys),
             features: features.or(config.features),
+            network: Arc::new(network),
             webhooks: Arc::new(webhooks),
         };
         Rc::new(ControlPlane {

@@ -23,16 +23,15 @@ use super::indexes::SharedIndexes;
 use super::message::{ControlAnswer, ControlChange, ControlError, ControlMesh, ControlQuestion, ControlStatus};
 use super::register::{Registration, What};
 use super::state::{ControlState, IndexMap};
-use super::storage::record::{Changes, IndexEntry};
+use super::storage::record::IndexEntry;
 use super::storage::store::ControlStore;
 use super::storage::tasklog::TaskLog;
-use crate::auth::{ApiKey, KeySet, key_already_exists, key_not_found};
 use crate::outgoing::Client;
 use crate::tasks::batch::{Batch, Progress};
 use crate::tasks::batcher::Limits;
 use crate::tasks::batches::Batches;
 use crate::tasks::queue::Queue;
-use crate::webhooks::{Deliveries, Webhook, Webhooks};
+use crate::webhooks::{Deliveries, Webhook};
 
 /// How the control plane is set up.
 #[derive(Clone, Debug)]
@@ -166,64 +165,6 @@ impl ControlPlane {
                 let _ = done.send(result);
             }
         }
-    }
-
-    async fn change(&self, change: ControlChange) -> Result<(), ControlError> {
-        let mut keys: Vec<Arc<ApiKey>> = self.state().keys.newest_first().into_iter().cloned().collect();
-        let mut features = self.state().features;
-        let mut changes = Changes::default();
-        let mut webhooks = None;
-        match change {
-            ControlChange::Webhook(change) => {
-                let mut changed = Webhooks::clone(&self.state().webhooks);
-                changes.webhooks.push(change.apply(&mut changed)?);
-                webhooks = Some(Arc::new(changed));
-            }
-            ControlChange::SetFeatures(new) => {
-                features = new;
-                changes.features = Some(new);
-            }
-            ControlChange::CreateKey(key) => {
-                if keys.iter().any(|old| old.uid == key.uid) {
-                    return Err(key_already_exists(key.uid).into());
-                }
-                changes.keys.push((key.uid, Some(key.clone())));
-                keys.push(Arc::new(key));
-            }
-            ControlChange::UpdateKey(key) => {
-                let old = keys
-                    .iter_mut()
-                    .find(|old| old.uid == key.uid)
-                    .ok_or_else(|| key_not_found(&key.uid.to_string()))?;
-                *old = Arc::new(key.clone());
-                changes.keys.push((key.uid, Some(key)));
-            }
-            ControlChange::DeleteKey(uid) => {
-                let before = keys.len();
-                keys.retain(|key| key.uid != uid);
-                if keys.len() == before {
-                    return Err(key_not_found(&uid.to_string()).into());
-                }
-                changes.keys.push((uid, None));
-            }
-        }
-        let key_set = if changes.keys.is_empty() { None } else { Some(self.key_set(keys)) };
-        self.store.commit(changes).await?;
-        self.publish(|state| {
-            state.features = features;
-            if let Some(keys) = key_set {
-                state.keys = Arc::new(keys);
-            }
-            if let Some(webhooks) = webhooks {
-                state.webhooks = webhooks;
-            }
-        })
-        .await;
-        Ok(())
-    }
-
-    pub(super) fn key_set(&self, keys: Vec<Arc<ApiKey>>) -> KeySet {
-        KeySet::new(self.config.master_key.as_deref(), keys)
     }
 
     /// Changes the state and hands it to every core. When it returns, all have it.

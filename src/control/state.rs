@@ -7,6 +7,7 @@ use shards::engine::IndexView;
 
 use super::features::Features;
 use crate::auth::KeySet;
+use crate::network::Network;
 use crate::webhooks::Webhooks;
 
 /// The indexes by name, in the order of their bytes.
@@ -24,6 +25,8 @@ pub struct ControlState {
     pub keys: Arc<KeySet>,
     /// The switches.
     pub features: Features,
+    /// The other instances.
+    pub network: Arc<Network>,
     /// Who is told of finished tasks.
     pub webhooks: Arc<Webhooks>,
 }

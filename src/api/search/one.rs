@@ -16,7 +16,7 @@ use crate::api::router::Call;
 use crate::api::uuids;
 use crate::app::App;
 use crate::auth::tenant::join_filters;
-use crate::control::ControlState;
+use crate::control::{ControlState, Features};
 
 /// The header that asks for [`metadata`].
 const METADATA_HEADER: &str = "meili-include-metadata";
@@ -43,7 +43,7 @@ impl OneSearch {
         params: SearchParams,
     ) -> Result<Self, ApiError> {
         let view = state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?;
-        check_unbuilt(&params, view)?;
+        check_unbuilt(&params, view, state.features)?;
         let mut request = params.request.clone();
         read_filter(call, uid, &params, &mut request)?;
         read_sort(&params, &mut request)?;
@@ -116,9 +116,13 @@ fn no_personalization() -> ApiError {
 }
 
 /// What the interface has and this server does not do yet is refused, never passed over.
-pub(super) fn check_unbuilt(params: &SearchParams, view: &IndexView) -> Result<(), ApiError> {
-    if params.use_network.is_some() {
+pub(super) fn check_unbuilt(params: &SearchParams, view: &IndexView, features: Features) -> Result<(), ApiError> {
+    if params.use_network.is_some() && !features.network {
         return Err(ApiError::feature_not_enabled("Passing `useNetwork`", "network"));
+    }
+    if params.use_network == Some(true) {
+        let message = "This server does not search on remotes yet. Leave out `useNetwork` to search here alone.";
+        return Err(ApiError::new(ErrorCode::InvalidSearchUseNetwork, message));
     }
     if params.media.is_some() {
         return Err(ApiError::feature_not_enabled("Passing `media`", "multimodal"));

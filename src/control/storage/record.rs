@@ -2,6 +2,7 @@
 //! never reuse one. Uids in keys are big-endian, so that byte order is numeric order; values are JSON unless said.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use uuid::Uuid;
 
 use crate::auth::ApiKey;
 use crate::control::features::Features;
+use crate::network::Network;
 use crate::tasks::batch::Batch;
 use crate::tasks::task::Task;
 use crate::webhooks::Webhook;
@@ -39,6 +41,9 @@ pub const FINISHED: &[u8] = b"finished";
 pub const NEXT_BATCH: &[u8] = b"next_batch";
 /// In [`META`]: the switches.
 pub const FEATURES: &[u8] = b"features";
+
+/// In [`META`]: the topology of the network.
+pub const NETWORK: &[u8] = b"network";
 
 /// The version of this format.
 pub const FORMAT_VERSION: &[u8] = b"1";
@@ -71,6 +76,8 @@ pub struct Changes {
     pub forgotten_batches: RoaringBitmap,
     /// Keys made or changed, or (`None`) taken away.
     pub keys: Vec<(Uuid, Option<ApiKey>)>,
+    /// The network as it is now.
+    pub network: Option<Arc<Network>>,
     /// Webhooks made or changed, or (`None`) taken away.
     pub webhooks: Vec<(Uuid, Option<Webhook>)>,
     /// All switches.

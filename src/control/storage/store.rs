@@ -20,6 +20,7 @@ use crate::auth::ApiKey;
 use crate::control::features::Features;
 use crate::control::inbox::Inbox;
 use crate::control::message::ControlError;
+use crate::network::Network;
 use crate::tasks::batch::Batch;
 use crate::tasks::batches::Batches;
 use crate::tasks::queue::Queue;
@@ -61,6 +62,8 @@ pub struct Recovered {
     pub next_batch: u32,
     /// The keys.
     pub keys: BTreeMap<Uuid, ApiKey>,
+    /// The topology of the network.
+    pub network: Network,
     /// The webhooks.
     pub webhooks: Webhooks,
     /// The switches as stored.
@@ -244,6 +247,9 @@ fn write_rest(txn: &mut WriteTxn, changes: &Changes) -> Result<(), ControlError>
             None => delete(txn, record::WEBHOOKS, uid.as_bytes())?,
         }
     }
+    if let Some(network) = &changes.network {
+        put(txn, record::META, record::NETWORK, network)?;
+    }
     if let Some(features) = &changes.features {
         put(txn, record::META, record::FEATURES, features)?;
     }
@@ -280,6 +286,7 @@ fn recover(store: &PageStore) -> Result<Recovered, ControlError> {
         let bytes = bytes.try_into().map_err(|_| damaged("the number of the next batch"))?;
         recovered.next_batch = u32::from_be_bytes(bytes);
     }
+    recovered.network = read(&snapshot, record::META, record::NETWORK)?.unwrap_or_default();
     recovered.features = read(&snapshot, record::META, record::FEATURES)?.unwrap_or_default();
     for_each(&snapshot, record::TASKS, |_, value| {
         recovered.queue.insert(decode(value, "a task")?);

@@ -1,0 +1,89 @@
+//! Changes that need no task: what each makes durable, and what every core then sees.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::message::{ControlChange, ControlError};
+use super::plane::ControlPlane;
+use super::state::ControlState;
+use super::storage::record::Changes;
+use crate::api::uuids;
+use crate::auth::{ApiKey, KeySet, key_already_exists, key_not_found};
+use crate::webhooks::Webhooks;
+
+/// Brings the state up to date with a change that is durable.
+type Publication = Box<dyn FnOnce(&mut ControlState)>;
+
+impl ControlPlane {
+    /// Makes a change: durable, and known to every core when it returns.
+    pub(super) async fn change(&self, change: ControlChange) -> Result<(), ControlError> {
+        let (changes, publication) = self.decide(change)?;
+        self.store.commit(changes).await?;
+        self.publish(publication).await;
+        Ok(())
+    }
+
+    /// What a change comes to. The one loop of changes calls this, so what it is decided on is what it is applied to.
+    fn decide(&self, change: ControlChange) -> Result<(Changes, Publication), ControlError> {
+        let mut changes = Changes::default();
+        let publication: Publication = match change {
+            ControlChange::SetFeatures(features) => {
+                changes.features = Some(features);
+                Box::new(move |state| state.features = features)
+            }
+            ControlChange::Network(patch) => {
+                let before = self.state().network.clone();
+                let network = Arc::new(patch.applied(&before, self.version_after(before.version))?);
+                changes.network = Some(network.clone());
+                Box::new(move |state| state.network = network)
+            }
+            ControlChange::Webhook(change) => {
+                let mut webhooks = Webhooks::clone(&self.state().webhooks);
+                changes.webhooks.push(change.apply(&mut webhooks)?);
+                Box::new(move |state| state.webhooks = Arc::new(webhooks))
+            }
+            ControlChange::CreateKey(_) | ControlChange::UpdateKey(_) | ControlChange::DeleteKey(_) => {
+                let keys = self.change_keys(change, &mut changes)?;
+                Box::new(move |state| state.keys = Arc::new(keys))
+            }
+        };
+        Ok((changes, publication))
+    }
+
+    fn change_keys(&self, change: ControlChange, changes: &mut Changes) -> Result<KeySet, ControlError> {
+        let mut keys: Vec<Arc<ApiKey>> = self.state().keys.newest_first().into_iter().cloned().collect();
+        match change {
+            ControlChange::CreateKey(key) => {
+                if keys.iter().any(|old| old.uid == key.uid) {
+                    return Err(key_already_exists(key.uid).into());
+                }
+                changes.keys.push((key.uid, Some(key.clone())));
+                keys.push(Arc::new(key));
+            }
+            ControlChange::UpdateKey(key) => {
+                let old = keys
+                    .iter_mut()
+                    .find(|old| old.uid == key.uid)
+                    .ok_or_else(|| key_not_found(&key.uid.to_string()))?;
+                *old = Arc::new(key.clone());
+                changes.keys.push((key.uid, Some(key)));
+            }
+            ControlChange::DeleteKey(uid) => {
+                let before = keys.len();
+                keys.retain(|key| key.uid != uid);
+                if keys.len() == before {
+                    return Err(key_not_found(&uid.to_string()).into());
+                }
+                changes.keys.push((uid, None));
+            }
+            ControlChange::SetFeatures(_) | ControlChange::Network(_) | ControlChange::Webhook(_) => {}
+        }
+        Ok(KeySet::new(self.config.master_key.as_deref(), keys))
+    }
+
+    /// A version of the network that is greater than this one, also when the clock was set back.
+    fn version_after(&self, before: Uuid) -> Uuid {
+        uuids::v7(&*self.runtime).max(Uuid::from_u128(before.as_u128().saturating_add(1)))
+    }
+}

@@ -1,0 +1,49 @@
+//! The network: which other instances there are, and which of them hold which documents.
+//!
+//! A [`Network`] is a part of the control plane's state, durable and known to every core. [`patch`] changes it. This version
+//! keeps the topology of networks without a leader; it neither shards documents nor searches on remotes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+pub mod patch;
+
+pub use patch::{NetworkPatch, RemotePatch, ShardPatch};
+
+/// The network as one instance knows it. As JSON: the interface's object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Network {
+    /// The name of this instance.
+    #[serde(rename = "self")]
+    pub own_name: Option<String>,
+    /// The name of the instance that takes writes; `None` for a network that only searches together.
+    pub leader: Option<String>,
+    /// The instances by name; this one is among them only if it was put there.
+    pub remotes: BTreeMap<String, Remote>,
+    /// The network shards by name.
+    pub shards: BTreeMap<String, Shard>,
+    /// Grows with each change, by the time of it; nil for a network that nobody has changed yet.
+    pub version: Uuid,
+}
+
+/// How an instance is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Remote {
+    /// An absolute URL, as it was given.
+    pub url: String,
+    /// The key that searches there, in clear.
+    pub search_api_key: Option<String>,
+    /// The key that writes there, in clear.
+    pub write_api_key: Option<String>,
+}
+
+/// A named part of the documents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// The instances that hold it.
+    pub remotes: BTreeSet<String>,
+}
