@@ -169,7 +169,7 @@ impl Plan {
         rules: &mut Rules,
     ) -> Result<FederatedQuery, ApiError> {
         let (index, view) = (self.views.len() - 1, &self.views[self.views.len() - 1]);
-        check_unbuilt(&params.search, view)?;
+        check_unbuilt(&params.search, view, call.app.control.state().features)?;
         let mut request = params.search.request.clone();
         read_sort(&params.search, &mut request)?;
         rules.check(position, rule_kinds(&request, &view.settings))?;
