@@ -4,12 +4,12 @@
 //! LVQ, arXiv 2304.04759, without its mean). A 1-bit code has a bit for each number greater than 0, in words of 64.
 //!
 //! A code's distance is ordered as the metric's but is another number, cheaper to get: `-cos` for cosine, `-dot` for dot,
-//! the squared distance less the query's squared norm for euclidean, differing bits for 1-bit codes.
+//! the squared distance for euclidean, differing bits for 1-bit codes.
 
 use super::kernels::{Kernels, kernels};
 use super::{CodeKind, Config, Metric};
 
-/// Before each code in memory: scale, squared norm, error (f32 each) and document (u32).
+/// Before each code in memory: scale, norm, error (f32 each) and document (u32).
 pub const CODE_HEADER_BYTES: usize = 16;
 
 /// Norms below this are loose: the rule for tiny norms may make the vector equal to all others, so no graph can place it.
@@ -40,8 +40,8 @@ fn scale(code: &[u8]) -> f32 {
     f32_at(code, 0)
 }
 
-/// The vector's squared norm.
-pub fn squared_norm(code: &[u8]) -> f32 {
+/// The vector's norm.
+pub fn norm(code: &[u8]) -> f32 {
     f32_at(code, 4)
 }
 
@@ -65,7 +65,7 @@ fn as_i8(bytes: &[u8]) -> &[i8] {
 pub fn encode(config: &Config, doc: u32, vector: &[f32], out: &mut [u8]) {
     out.fill(0);
     let (header, code) = out.split_at_mut(CODE_HEADER_BYTES);
-    let squared = (kernels().dot_f32)(vector, vector);
+    let norm = (kernels().dot_f32)(vector, vector).sqrt();
     let (mut factor, mut error) = (0.0, 0.0);
     match config.code_kind() {
         CodeKind::Bits => {
@@ -85,22 +85,22 @@ pub fn encode(config: &Config, doc: u32, vector: &[f32], out: &mut [u8]) {
             }
             error = squared_error.sqrt();
             factor = match config.metric {
-                Metric::Cosine if squared > 0.0 => step / squared.sqrt(),
+                Metric::Cosine if norm > 0.0 => step / norm,
                 Metric::Cosine => 0.0,
                 _ => step,
             };
         }
     }
     header[0..4].copy_from_slice(&f32::to_le_bytes(factor));
-    header[4..8].copy_from_slice(&f32::to_le_bytes(squared));
+    header[4..8].copy_from_slice(&f32::to_le_bytes(norm));
     header[8..12].copy_from_slice(&f32::to_le_bytes(error));
     header[12..16].copy_from_slice(&doc.to_le_bytes());
 }
 
 /// Whether a code's vector is too short for the graph: it is compared with every query instead.
 pub fn is_loose(config: &Config, code: &[u8]) -> bool {
-    let squared = squared_norm(code);
-    config.metric == Metric::Cosine && !(squared >= NORM_LOOSE * NORM_LOOSE && squared.is_finite())
+    let norm = norm(code);
+    config.metric == Metric::Cosine && !(norm >= NORM_LOOSE && norm.is_finite())
 }
 
 /// The vector that a 1-bit code of [`Metric::Hamming`] stands for.
@@ -124,7 +124,7 @@ impl Comparer {
         Self { kernels: kernels(), kind: config.code_kind(), metric: config.metric, bytes: code_bytes(config) }
     }
 
-    /// The distance of two codes, with their headers, seen from `a`: two distances can be compared when `a` is the same.
+    /// The distance of two codes with their headers.
     #[inline]
     pub fn distance(&self, a: &[u8], b: &[u8]) -> f32 {
         let end = CODE_HEADER_BYTES + self.bytes;
@@ -134,70 +134,63 @@ impl Comparer {
             CodeKind::Int8 => {
                 let dot = (self.kernels.dot_i8)(as_i8(code_a), as_i8(code_b)) as f32 * scale(a) * scale(b);
                 match self.metric {
-                    Metric::Euclidean => squared_norm(b) - 2.0 * dot,
+                    Metric::Euclidean => norm(a) * norm(a) + norm(b) * norm(b) - 2.0 * dot,
                     _ => -dot,
                 }
             }
         }
     }
 
-    /// The distance of two codes as a number that does not depend on which comes first.
-    #[inline]
-    pub fn mutual(&self, a: &[u8], b: &[u8]) -> f32 {
-        let distance = self.distance(a, b);
-        if self.metric == Metric::Euclidean { distance + squared_norm(a) } else { distance }
-    }
-
     /// Whether the product of the norms is too small for a cosine: the distance is then 0.
     pub fn too_short(&self, a: &[u8], b: &[u8]) -> bool {
-        self.metric == Metric::Cosine && squared_norm(a).sqrt() * squared_norm(b).sqrt() <= NORMS_PRODUCT_MIN
+        self.metric == Metric::Cosine && norm(a) * norm(b) <= NORMS_PRODUCT_MIN
     }
 
     /// How far [`Self::distance`] from a query's code can be from the truth (Cauchy and Schwarz: each code's error times
-    /// the other's length). Infinite for 1-bit codes, whose error has no bound; 0 where the bits are the vector.
+    /// the other's length). 0 where the bits are the vector, infinite
+    /// for other 1-bit codes, whose error has no bound, and for norms that are no numbers.
     pub fn error_bound(&self, query: &[u8], code: &[u8]) -> f32 {
         match (self.metric, self.kind) {
             (Metric::Hamming, _) => 0.0,
             (_, CodeKind::Bits) => f32::INFINITY,
             (metric, CodeKind::Int8) => {
-                let (long, short) = (squared_norm(query).sqrt(), squared_norm(code).sqrt());
+                let (long, short) = (norm(query), norm(code));
                 let bound = long * error(code) + error(query) * (short + error(code));
-                // Rounding of the sums themselves: a millionth of the largest product.
-                let bound = bound + 1e-6 * long * short;
-                match metric {
-                    Metric::Cosine => bound / (long * short).max(f32::MIN_POSITIVE),
-                    Metric::Euclidean => 2.0 * bound,
-                    _ => bound,
-                }
+                // Rounding of the sums themselves: a millionth of what is summed.
+                let bound = match metric {
+                    Metric::Cosine => bound / (long * short) + 1e-6,
+                    Metric::Euclidean => 2.0 * bound + 1e-6 * (long * long + short * short),
+                    _ => bound + 1e-6 * long * short,
+                };
+                if bound.is_nan() { f32::INFINITY } else { bound }
             }
         }
     }
 
-    /// The code distance of a query and a full vector, without the codes' errors.
-    pub fn true_distance(&self, query: &[f32], vector: &[f32], squared_query: f32, squared: f32) -> f32 {
+    /// The code distance of a query and a full vector with these norms, without the codes' errors.
+    pub fn true_distance(&self, query: &[f32], vector: &[f32], norm_query: f32, norm: f32) -> f32 {
         match self.metric {
-            Metric::Cosine => -cosine(self.kernels, query, vector, squared_query, squared),
+            Metric::Cosine => -cosine(self.kernels, query, vector, norm_query * norm),
             Metric::Dot => -(self.kernels.dot_f32)(query, vector),
-            Metric::Euclidean => (self.kernels.squared_f32)(query, vector) - squared_query,
+            Metric::Euclidean => (self.kernels.squared_f32)(query, vector),
             // The bits are the vector: codes are compared, never this.
             Metric::Hamming => 0.0,
         }
     }
 
     /// The metric's distance for the code distance of a true comparison.
-    pub fn reported(&self, distance: f32, squared_query: f32) -> f32 {
+    pub fn reported(&self, distance: f32) -> f32 {
         match self.metric {
             Metric::Cosine => ((1.0 + distance) / 2.0).clamp(0.0, 1.0),
             Metric::Dot => distance,
-            Metric::Euclidean => (distance + squared_query).max(0.0).sqrt(),
+            Metric::Euclidean => distance.max(0.0).sqrt(),
             Metric::Hamming => distance / (self.bytes * 8) as f32,
         }
     }
 }
 
-/// The cosine; 1 where the norms are too small to tell.
-fn cosine(kernels: &Kernels, a: &[f32], b: &[f32], squared_a: f32, squared_b: f32) -> f32 {
-    let norms = squared_a.sqrt() * squared_b.sqrt();
+/// The cosine; 1 where the product of the norms is too small to tell.
+fn cosine(kernels: &Kernels, a: &[f32], b: &[f32], norms: f32) -> f32 {
     if norms <= NORMS_PRODUCT_MIN {
         return 1.0;
     }
@@ -238,10 +231,10 @@ mod tests {
                     continue;
                 }
                 let comparer = Comparer::new(&config);
-                let (squared_a, squared_b) = (squared_norm(&code_a), squared_norm(&code_b));
-                let truth = comparer.true_distance(&a, &b, squared_a, squared_b);
+                let (norm_a, norm_b) = (norm(&code_a), norm(&code_b));
+                let truth = comparer.true_distance(&a, &b, norm_a, norm_b);
                 let coded = comparer.distance(&code_a, &code_b);
-                let bound = comparer.error_bound(&code_a, &code_b) + 1e-5 * (squared_a + squared_b);
+                let bound = comparer.error_bound(&code_a, &code_b) + 1e-5 * (norm_a + norm_b).powi(2);
                 prop_assert!((truth - coded).abs() <= bound, "{metric:?} {truth} {coded} {bound}");
             }
         }
@@ -255,7 +248,7 @@ mod tests {
             let differ = a.iter().zip(&b).filter(|(a, b)| (**a > 0.0) != (**b > 0.0)).count() as f32;
             let comparer = Comparer::new(&config);
             let words = a.len().div_ceil(64) as f32;
-            let distance = comparer.reported(comparer.distance(&code_a, &code_b), 0.0);
+            let distance = comparer.reported(comparer.distance(&code_a, &code_b));
             prop_assert_eq!(distance, differ / (64.0 * words));
             prop_assert_eq!(doc(&code_a), 7);
         }
@@ -268,8 +261,8 @@ mod tests {
         assert!(is_loose(&config, &code(&config, &[0.0, 0.0])));
         assert!(is_loose(&config, &code(&config, &[3e38, 3e38])));
         let distance = |a: &[f32], b: &[f32]| {
-            let squared = |v: &[f32]| (kernels().dot_f32)(v, v);
-            comparer.reported(comparer.true_distance(a, b, squared(a), squared(b)), squared(a))
+            let norm = |v: &[f32]| (kernels().dot_f32)(v, v).sqrt();
+            comparer.reported(comparer.true_distance(a, b, norm(a), norm(b)))
         };
         assert_eq!(distance(&[0.0, 0.0], &[1.0, 2.0]), 0.0);
         assert_eq!(distance(&[3e38, 0.0], &[1.0, 0.0]), 0.0);

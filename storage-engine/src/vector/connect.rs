@@ -67,7 +67,7 @@ impl Draft {
     }
 
     fn distance(&self, a: u32, b: u32) -> f32 {
-        self.shared.comparer.mutual(self.state.codes.get(a), self.state.codes.get(b))
+        self.shared.comparer.distance(self.state.codes.get(a), self.state.codes.get(b))
     }
 
     /// At most `most` of the nodes with these keys (distances from one node, nearest first), spread in all directions.

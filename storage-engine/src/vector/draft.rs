@@ -158,7 +158,7 @@ impl Draft {
         });
         codes::encode(&config, doc, vector, self.state.codes.get_mut(node));
         let first = self.state.first.get_mut(doc);
-        *self.state.heads.get_mut(node) = Head { ordinal, next: *first };
+        *self.state.heads.get_mut(node) = Head { doc, ordinal, next: *first };
         *first = node + 1;
         Rc::make_mut(&mut self.state.documents).insert(doc);
         Rc::make_mut(&mut self.state.live).insert(node);

@@ -34,7 +34,7 @@ use std::pin::Pin;
 
 pub use draft::Draft;
 pub use partition::{BeginError, Prepared, VectorPartition};
-pub use search::SearchOptions;
+pub use search::{Plan, SearchOptions};
 pub use state::{VectorSizes, VectorSnapshot};
 
 use crate::io::DiskError;

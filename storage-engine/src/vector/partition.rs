@@ -226,7 +226,7 @@ async fn read_codes(shared: &Shared, state: &mut State, manifest: &Manifest, pac
             };
             state.codes.get_mut(node).copy_from_slice(&content[..stride]);
             let head = state.first.get_mut(doc);
-            *state.heads.get_mut(node) = Head { ordinal, next: *head };
+            *state.heads.get_mut(node) = Head { doc, ordinal, next: *head };
             *head = node + 1;
             Rc::make_mut(&mut state.documents).insert(doc);
             if codes::is_loose(&config, state.codes.get(node)) {

@@ -24,9 +24,10 @@ const VISITED_KEPT: usize = 4;
 /// Reads in flight at once, for one search.
 pub(super) const READS_IN_FLIGHT: usize = 64;
 
-/// A node besides its code: which of its document's vectors it is, and the document's next.
+/// A node besides its code: its document, which of the document's vectors it is, and the document's next.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Head {
+    pub doc: u32,
     pub ordinal: u16,
     /// Node plus one, 0 for none.
     pub next: u32,
@@ -134,8 +135,9 @@ impl State {
         std::iter::successors(first.checked_sub(1), |node| self.heads.get(*node)?.next.checked_sub(1))
     }
 
-    pub fn ordinal(&self, node: u32) -> u16 {
-        self.heads.get(node).map_or(0, |head| head.ordinal)
+    #[inline(always)]
+    pub fn head(&self, node: u32) -> Head {
+        self.heads.get(node).copied().unwrap_or_default()
     }
 
     /// Loads pages of the graph's file into memory, all reads at once.
@@ -286,7 +288,7 @@ impl VectorSnapshot {
     /// [`FetchError`].
     pub async fn vectors(&self, doc: u32) -> Result<Vec<Vec<f32>>, FetchError> {
         let mut nodes: Vec<u32> = self.state.nodes_of(doc).collect();
-        nodes.sort_unstable_by_key(|node| self.state.ordinal(*node));
+        nodes.sort_unstable_by_key(|node| self.state.head(*node).ordinal);
         if self.shared.config.metric == Metric::Hamming {
             let decode = |node: &u32| codes::decode_bits(&self.shared.config, self.state.codes.get(*node));
             return Ok(nodes.iter().map(decode).collect());

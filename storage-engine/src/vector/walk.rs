@@ -1,9 +1,7 @@
 //! The search of one layer (algorithm 2 of the HNSW paper) as a machine of steps: each does some microseconds of work and says
 //! whether it is done, or which pages it needs. It waits for nothing itself.
 //!
-//! With a filter the walk is one of two. A wide filter lets it go through all nodes and return those that pass. A narrower one
-//! makes it look past neighbours that do not pass to *their* neighbours (ACORN-1, arXiv 2403.04871), so that it stays among
-//! nodes that pass, and connected.
+//! With a filter the walk still goes through all nodes, so that it stays connected, and keeps those that pass.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +9,7 @@ use std::collections::BinaryHeap;
 use roaring::RoaringBitmap;
 
 use super::LINKS_BOTTOM;
-use super::codes::{self, Comparer};
+use super::codes::Comparer;
 use super::kernels::prefetch;
 use super::links::{Links, PageNo};
 use super::state::State;
@@ -74,10 +72,6 @@ impl Visited {
         *word |= bit;
         true
     }
-
-    fn contains(&self, node: u32) -> bool {
-        self.words[(node / 64) as usize] >> (node % 64) & 1 == 1
-    }
 }
 
 /// Which nodes a search may return.
@@ -95,8 +89,8 @@ impl Accept<'_> {
         match self {
             Self::All => true,
             Self::Some { docs, ordinal } => {
-                docs.is_none_or(|docs| docs.contains(codes::doc(state.codes.get(node))))
-                    && ordinal.is_none_or(|ordinal| state.ordinal(node) == ordinal)
+                let head = state.head(node);
+                docs.is_none_or(|docs| docs.contains(head.doc)) && ordinal.is_none_or(|ordinal| head.ordinal == ordinal)
             }
         }
     }
@@ -120,19 +114,18 @@ pub(super) struct Walk<'a> {
     /// Nodes kept in view (the paper's ef).
     pub width: usize,
     pub accept: Accept<'a>,
-    /// Look past nodes that are not accepted.
-    pub two_hops: bool,
     pub visited: &'a mut Visited,
     candidates: BinaryHeap<Reverse<u64>>,
     found: BinaryHeap<u64>,
     fresh: Vec<u32>,
+    compared: u64,
 }
 
 impl<'a> Walk<'a> {
     pub fn new(comparer: Comparer, query: &'a [u8], level: u8, width: usize, visited: &'a mut Visited) -> Self {
         let (candidates, found) = (BinaryHeap::with_capacity(2 * width), BinaryHeap::with_capacity(width + 1));
-        let (accept, two_hops, fresh) = (Accept::All, false, Vec::with_capacity(LINKS_BOTTOM));
-        Self { comparer, query, level, width, accept, two_hops, visited, candidates, found, fresh }
+        let fresh = Vec::with_capacity(LINKS_BOTTOM);
+        Self { comparer, query, level, width, accept: Accept::All, visited, candidates, found, fresh, compared: 0 }
     }
 
     /// Begins at these nodes, whether they are accepted or not.
@@ -161,31 +154,15 @@ impl<'a> Walk<'a> {
             if self.found.len() >= self.width && self.found.peek().is_some_and(|worst| next > *worst) {
                 return Step::Done;
             }
-            let need = if self.level > 0 {
-                self.candidates.pop();
+            let bottom = if self.level > 0 { Ok(Links::default()) } else { state.bottom(node_of(next)) };
+            let Ok(bottom) = bottom else { return Step::Need(self.pages_ahead(state)) };
+            self.candidates.pop();
+            if self.level > 0 {
                 let levels = state.upper.levels(node_of(next));
-                let links = levels.get(usize::from(self.level) - 1).map_or(&[][..], Vec::as_slice);
-                self.look_at(state, links);
-                continue;
+                self.look_at(state, levels.get(usize::from(self.level) - 1).map_or(&[], Vec::as_slice));
             } else {
-                match state.bottom(node_of(next)) {
-                    Err(_) => self.pages_ahead(state),
-                    Ok(links) if self.two_hops => match self.gather(state, &links) {
-                        Ok(()) => {
-                            self.candidates.pop();
-                            self.look_at_fresh(state);
-                            continue;
-                        }
-                        Err(pages) => pages,
-                    },
-                    Ok(links) => {
-                        self.candidates.pop();
-                        self.look_at(state, links.as_slice());
-                        continue;
-                    }
-                }
-            };
-            return Step::Need(need);
+                self.look_at(state, bottom.as_slice());
+            }
         }
         Step::More
     }
@@ -207,6 +184,11 @@ impl<'a> Walk<'a> {
         pages
     }
 
+    /// Nodes compared so far.
+    pub fn compared(&self) -> u64 {
+        self.compared
+    }
+
     fn look_at(&mut self, state: &State, links: &[u32]) {
         self.fresh.clear();
         for node in links {
@@ -214,46 +196,7 @@ impl<'a> Walk<'a> {
                 self.fresh.push(*node);
             }
         }
-        self.look_at_fresh(state);
-    }
-
-    /// The accepted neighbours and, behind those that are not accepted, theirs; the missing pages if that cannot be told.
-    fn gather(&mut self, state: &State, links: &Links) -> Result<(), Vec<PageNo>> {
-        let mut behind = Vec::with_capacity(LINKS_BOTTOM);
-        let mut missing = Vec::new();
-        self.fresh.clear();
-        for node in links.as_slice().iter().filter(|node| !self.visited.contains(**node)) {
-            if self.accept.takes(state, *node) {
-                self.fresh.push(*node);
-                continue;
-            }
-            match state.bottom(*node) {
-                Ok(links) => behind.push((*node, links)),
-                Err(page) => missing.push(page),
-            }
-        }
-        if !missing.is_empty() {
-            missing.sort_unstable();
-            missing.dedup();
-            return Err(missing);
-        }
-        for node in &self.fresh {
-            self.visited.insert(*node);
-        }
-        for (node, links) in behind {
-            self.visited.insert(node);
-            for node in links.as_slice() {
-                // Those that are not accepted are left for other nodes to look behind.
-                if !self.visited.contains(*node) && self.accept.takes(state, *node) {
-                    self.visited.insert(*node);
-                    self.fresh.push(*node);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn look_at_fresh(&mut self, state: &State) {
+        self.compared += self.fresh.len() as u64;
         for node in self.fresh.iter().take(CODES_AHEAD) {
             prefetch(state.codes.get(*node));
         }
@@ -268,7 +211,7 @@ impl<'a> Walk<'a> {
                 continue;
             }
             self.candidates.push(Reverse(key));
-            if self.two_hops || self.accept.takes(state, node) {
+            if self.accept.takes(state, node) {
                 if full {
                     self.found.pop();
                 }
@@ -317,6 +260,6 @@ mod tests {
         visited.clear(200);
         assert!(visited.insert(5) && !visited.insert(5) && visited.insert(199) && visited.insert(6));
         visited.clear(200);
-        assert!(!visited.contains(5) && visited.insert(5) && visited.insert(199));
+        assert!(visited.insert(5) && visited.insert(199));
     }
 }

@@ -1,0 +1,165 @@
+//! How much of the truth walks find, fresh, filtered and after churn, and that they find the same however little is in memory.
+
+use super::*;
+use crate::io::mem::MemDisk;
+
+const COUNT: usize = 1500;
+const DIMS: usize = 20;
+const LIMIT: usize = 10;
+
+fn config(metric: Metric) -> Config {
+    Config { build_width: 60, ..Config::new(DIMS as u32, metric) }
+}
+
+fn fill(partition: &VectorPartition, documents: &Documents, epoch: u64) -> Vec<u8> {
+    let mut draft = partition.begin().expect("the only one");
+    for (doc, vectors) in documents {
+        put(&mut draft, *doc, vectors);
+    }
+    commit(partition, draft, epoch)
+}
+
+fn documents() -> Documents {
+    (0..).zip(points(11, COUNT, DIMS).into_iter().map(|vector| vec![vector])).collect()
+}
+
+fn recall(snapshot: &VectorSnapshot, documents: &Documents, allowed: Option<&RoaringBitmap>, plan: Plan) -> f64 {
+    let options = SearchOptions { limit: LIMIT, width: 60, allowed, plan: Some(plan), ..SearchOptions::default() };
+    let (mut hits, mut wanted) = (0, 0);
+    for query in points(12, 50, DIMS) {
+        let truth = exact(snapshot.config().metric, documents, &query, allowed);
+        let truth = &truth[..truth.len().min(LIMIT)];
+        let last = truth.last().map_or(0.0, |last| last.distance);
+        wanted += truth.len();
+        hits += search(snapshot, &query, &options).iter().filter(|found| found.distance <= last + 1e-5).count();
+    }
+    hits as f64 / wanted as f64
+}
+
+#[test]
+fn walks_find_nearly_all() {
+    for (metric, codes) in
+        [(Metric::Cosine, CodeKind::Int8), (Metric::Euclidean, CodeKind::Int8), (Metric::Hamming, CodeKind::Bits)]
+    {
+        let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+        let partition = create(&disk, Config { codes, ..config(metric) }, Budget::default());
+        let documents = documents();
+        fill(&partition, &documents, 1);
+        let snapshot = partition.snapshot();
+        assert_eq!(check(&snapshot), COUNT);
+        let found = recall(&snapshot, &documents, None, Plan::Walk);
+        assert!(found > 0.97, "{metric:?} {found}");
+        assert!(recall(&snapshot, &documents, None, Plan::Scan) > 0.9999, "{metric:?}");
+    }
+}
+
+#[test]
+fn filtered_walks_find_nearly_all() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    let partition = create(&disk, config(Metric::Cosine), Budget::default());
+    let documents = documents();
+    fill(&partition, &documents, 1);
+    for (name, allowed) in [
+        ("half", (0..COUNT as u32).filter(|doc| doc * 7919 % 100 < 50).collect::<RoaringBitmap>()),
+        ("tenth", (0..COUNT as u32).filter(|doc| doc * 7919 % 100 < 10).collect()),
+        ("a cluster's", (0..COUNT as u32).filter(|doc| doc % 15 == 4).collect()),
+    ] {
+        for plan in [Plan::Scan, Plan::Walk] {
+            let found = recall(&partition.snapshot(), &documents, Some(&allowed), plan);
+            assert!(found > 0.97, "{name} {plan:?} {found}");
+        }
+    }
+}
+
+/// The allowed documents are all far from the query: the walk must get to them, or give way to a scan.
+#[test]
+fn filters_that_exclude_all_that_is_near_are_answered() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    let partition = create(&disk, config(Metric::Cosine), Budget::default());
+    let documents = documents();
+    fill(&partition, &documents, 1);
+    for query in points(12, 10, DIMS) {
+        let order = exact(Metric::Cosine, &documents, &query, None);
+        let allowed: RoaringBitmap = order[COUNT * 3 / 4..].iter().map(|far| far.doc).collect();
+        for plan in [None, Some(Plan::Walk)] {
+            let options = SearchOptions { limit: LIMIT, allowed: Some(&allowed), plan, ..SearchOptions::default() };
+            let found = search(&partition.snapshot(), &query, &options);
+            let wanted = &order[COUNT * 3 / 4..][..LIMIT];
+            assert!(found.iter().filter(|a| wanted.iter().any(|b| a.doc == b.doc)).count() >= LIMIT - 1, "{plan:?}");
+        }
+    }
+}
+
+/// Deletions mend the graph. Without mending, or with links left to deleted nodes, recall falls with each round.
+#[test]
+fn recall_stays_under_churn() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    let partition = create(&disk, config(Metric::Cosine), Budget::default());
+    let documents = documents();
+    fill(&partition, &documents, 1);
+    let fresh = recall(&partition.snapshot(), &documents, None, Plan::Walk);
+    for round in 0..6u64 {
+        let half: Documents = documents.clone().into_iter().filter(|(doc, _)| (doc + round as u32).is_multiple_of(2)).collect();
+        let mut draft = partition.begin().expect("the only one");
+        for doc in half.keys() {
+            block_on(draft.remove(*doc, &Unpaced)).expect("it goes");
+        }
+        commit(&partition, draft, 2 + 2 * round);
+        assert_eq!(check(&partition.snapshot()), COUNT - half.len());
+        fill(&partition, &half, 3 + 2 * round);
+        assert_eq!(check(&partition.snapshot()), COUNT);
+    }
+    let churned = recall(&partition.snapshot(), &documents, None, Plan::Walk);
+    assert!(churned > fresh - 0.015, "{fresh} before, {churned} after");
+}
+
+/// What is in memory, and how often the graph was merged or opened, decides how long a search takes and nothing else.
+#[test]
+fn answers_do_not_depend_on_memory() {
+    let documents = documents();
+    let queries = points(13, 40, DIMS);
+    let answers = |budget: Budget, reopen: bool| {
+        let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+        let mut partition = create(&disk, config(Metric::Cosine), budget);
+        for (epoch, part) in (1..).zip(0..5u32) {
+            let part: Documents = documents.clone().into_iter().filter(|(doc, _)| doc % 5 == part).collect();
+            let manifest = fill(&partition, &part, epoch);
+            if reopen {
+                partition = open(&disk, &manifest, budget).expect("it opens");
+            }
+        }
+        let options = SearchOptions { limit: LIMIT, plan: Some(Plan::Walk), ..SearchOptions::default() };
+        let snapshot = partition.snapshot();
+        queries.iter().map(|query| search(&snapshot, query, &options)).collect::<Vec<_>>()
+    };
+    let ample = answers(Budget::default(), false);
+    assert_eq!(answers(Budget::default(), true), ample);
+    assert_eq!(answers(TIGHT, false), ample);
+    assert_eq!(answers(TIGHT, true), ample);
+}
+
+/// A document's n-th vector is compared where only n-th ones are asked for.
+#[test]
+fn ordinals_are_told_apart() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    let partition = create(&disk, config(Metric::Cosine), Budget::default());
+    let vectors = points(14, 900, DIMS);
+    let pairs: Documents = (0..).zip(vectors.chunks(3).map(<[Vec<f32>]>::to_vec)).collect();
+    fill(&partition, &pairs, 1);
+    for ordinal in 0..3u16 {
+        let own: Documents =
+            pairs.iter().map(|(doc, vectors)| (*doc, vec![vectors[usize::from(ordinal)].clone()])).collect();
+        for plan in [Plan::Scan, Plan::Walk] {
+            let options =
+                SearchOptions { limit: 5, ordinal: Some(ordinal), plan: Some(plan), ..SearchOptions::default() };
+            for doc in [3, 77, 205] {
+                let query = &pairs[&doc][usize::from(ordinal)];
+                let found = search(&partition.snapshot(), query, &options);
+                let wanted = &exact(Metric::Cosine, &own, query, None)[..5];
+                assert_eq!(found[0].doc, doc);
+                let same = found.iter().filter(|a| wanted.iter().any(|b| a.doc == b.doc)).count();
+                assert!(same >= 4, "{plan:?} {ordinal} {found:?} {wanted:?}");
+            }
+        }
+    }
+}
