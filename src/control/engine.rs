@@ -5,12 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
-use shards::engine::{Batch, DocumentsPage, DocumentsQuery, Engine, EngineError, IndexView, OpOutcome, Prepared};
+use shards::engine::{
+    Batch, DocumentScan, DocumentsPage, DocumentsQuery, Engine, EngineError, IndexView, OpOutcome, Prepared,
+};
 use shards::error::UserError;
 use shards::timestamp::Timestamp;
 use uuid::Uuid;
 
-use super::indexes::{IndexError, Indexes, Opened, PreparedBatch};
+use super::indexes::{IndexError, Indexes, Opened, PreparedBatch, Scanned};
 
 /// The engine of the control core.
 pub struct EngineIndexes(pub Rc<Engine>);
@@ -56,6 +58,11 @@ impl Indexes for EngineIndexes {
     ) -> LocalBoxFuture<'static, Result<DocumentsPage, IndexError>> {
         let engine = self.0.clone();
         async move { Ok(engine.documents(&view, query).await?) }.boxed_local()
+    }
+
+    fn scan(&self, mut scan: DocumentScan) -> LocalBoxFuture<'static, Result<Scanned, IndexError>> {
+        let engine = self.0.clone();
+        async move { Ok((engine.scan(&mut scan).await?, scan)) }.boxed_local()
     }
 
     fn prepare(

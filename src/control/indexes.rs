@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
-use shards::engine::{Batch, DocumentsPage, DocumentsQuery, IndexView, OpOutcome};
+use shards::document::RawDocument;
+use shards::engine::{Batch, DocumentScan, DocumentsPage, DocumentsQuery, IndexView, OpOutcome};
 use shards::error::UserError;
 use shards::timestamp::Timestamp;
 use uuid::Uuid;
@@ -30,6 +31,9 @@ pub enum IndexError {
 /// An index as it was found at the start, with the record of its last commit.
 pub type Opened = (Arc<IndexView>, Option<Vec<u8>>);
 
+/// Some documents of a walk, and the walk.
+pub type Scanned = (Vec<RawDocument>, DocumentScan);
+
 /// Where indexes live. All futures run on the control core.
 pub trait Indexes {
     /// Makes the storage of an index; one that is there already, and empty, is taken as made.
@@ -49,6 +53,8 @@ pub trait Indexes {
         view: Arc<IndexView>,
         query: DocumentsQuery,
     ) -> LocalBoxFuture<'static, Result<DocumentsPage, IndexError>>;
+    /// The next documents of a walk over all of them, with the walk to go on; none at its end.
+    fn scan(&self, scan: DocumentScan) -> LocalBoxFuture<'static, Result<Scanned, IndexError>>;
     /// Does all the work of a batch without making any of it visible. Dropping the future, or what it returns, undoes it.
     fn prepare(
         &self,

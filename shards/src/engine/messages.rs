@@ -138,6 +138,13 @@ pub enum ReadQuestion {
     List(Box<Listing>),
     /// Stored documents.
     Documents(Vec<LocalDocId>),
+    /// Stored documents by rising number.
+    Scan {
+        /// The first number.
+        from: LocalDocId,
+        /// No further document is handed over beyond so many bytes.
+        bytes: usize,
+    },
     /// A part of a search.
     Search(Box<PartQuestion>),
 }
@@ -188,6 +195,8 @@ pub enum Answer {
     Listed(u64, Vec<(SortKeys, DocId)>),
     /// To [`ReadQuestion::Documents`]: in the order asked for.
     Documents(Vec<RawDocument>),
+    /// To [`ReadQuestion::Scan`]: with the number to go on from, if there is more.
+    Scanned(Vec<RawDocument>, Option<LocalDocId>),
     /// To [`ReadQuestion::Search`].
     Search(Box<PartReply>),
 }

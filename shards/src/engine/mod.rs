@@ -13,6 +13,7 @@ mod home;
 pub mod messages;
 mod partition_side;
 mod relayout;
+pub mod scan;
 mod search_side;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ use crate::runtime::Runtime;
 use crate::timestamp::Timestamp;
 pub use messages::{Answer, EngineMesh, Prepared, Question};
 use messages::{PartitionQuestion, Place};
+pub use scan::DocumentScan;
 pub use types::*;
 
 /// How an engine works.

@@ -7,6 +7,7 @@ use roaring::RoaringBitmap;
 use super::home::PartitionHome;
 use super::messages::{Answer, EpochShare, Listing, PartitionQuestion, Place, ReadQuestion};
 use super::{Engine, EngineError};
+use crate::document::RawDocument;
 use crate::document::primary_key::{KeyFinder, is_valid};
 use crate::facets::sort::{SortKeys, SortMode, sorted_page};
 use crate::facets::{FacetSource, Filter};
@@ -102,8 +103,33 @@ impl Engine {
                 }
                 Answer::Documents(found)
             }
+            ReadQuestion::Scan { from, bytes } => {
+                let (documents, next) = self.scan_part(&reader, from, bytes).await?;
+                Answer::Scanned(documents, next)
+            }
             ReadQuestion::Search(question) => self.search_part(reader, *question).await?,
         })
+    }
+
+    /// Documents from a number on, and where to go on.
+    async fn scan_part(
+        &self,
+        reader: &PartitionReader,
+        from: LocalDocId,
+        bytes_max: usize,
+    ) -> Result<(Vec<RawDocument>, Option<LocalDocId>), EngineError> {
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        let mut checkpoint = Checkpoint::default();
+        for doc in reader.documents().range(from.0..).map(LocalDocId) {
+            if bytes >= bytes_max {
+                return Ok((found, Some(doc)));
+            }
+            let document = reader.raw_document(doc)?.ok_or(PartitionError::Damaged("set of documents"))?;
+            bytes += document.fields.iter().map(|(_, value)| value.len()).sum::<usize>();
+            found.push(document);
+            checkpoint.tick(&*self.runtime).await;
+        }
+        Ok((found, None))
     }
 
     /// The documents that a filter admits, with their ids.

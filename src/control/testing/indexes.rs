@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use serde_json::Value;
-use shards::engine::{Batch, BatchOp, DocumentsPage, DocumentsQuery, IndexView, OpOutcome};
+use shards::engine::{Batch, BatchOp, DocumentScan, DocumentsPage, DocumentsQuery, IndexView, OpOutcome};
 use shards::error::UserError;
 use shards::fields::FieldsMap;
 use shards::ids::{CoreId, Epoch};
@@ -18,7 +18,7 @@ use shards::timestamp::Timestamp;
 use uuid::Uuid;
 
 use crate::control::inbox::Signal;
-use crate::control::indexes::{IndexError, Indexes, Opened, PreparedBatch};
+use crate::control::indexes::{IndexError, Indexes, Opened, PreparedBatch, Scanned};
 
 /// Where work on an index stops for ever, as if the process had been killed there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +168,10 @@ impl Indexes for FakeHandle {
         _: DocumentsQuery,
     ) -> LocalBoxFuture<'static, Result<DocumentsPage, IndexError>> {
         async { Ok(DocumentsPage::default()) }.boxed_local()
+    }
+
+    fn scan(&self, scan: DocumentScan) -> LocalBoxFuture<'static, Result<Scanned, IndexError>> {
+        async { Ok((Vec::new(), scan)) }.boxed_local()
     }
 
     fn prepare(

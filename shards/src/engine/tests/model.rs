@@ -208,6 +208,16 @@ async fn check(bench: &Bench, view: &IndexView, model: &Model, context: &str) {
     let expected: Vec<Value> = model.documents.values().cloned().map(Value::Object).collect();
     assert_eq!(bench.documents(view).await, expected, "{context}");
     assert_eq!(view.documents, expected.len() as u64, "{context}");
+    let mut scan = DocumentScan::new(Arc::new(view.clone()));
+    let mut scanned = Vec::new();
+    loop {
+        let documents = bench.engine.scan(&mut scan).await.unwrap();
+        if documents.is_empty() {
+            break;
+        }
+        scanned.extend(documents.into_iter().map(|document| document.doc.0));
+    }
+    assert_eq!(scanned, model.documents.keys().copied().collect::<Vec<_>>(), "{context}");
     assert_eq!(*view.field_distribution, model.distribution(), "{context}");
     assert_eq!(bench.postings(view), model.postings(view), "{context}");
     for (id, number) in &model.numbers {
