@@ -1,6 +1,7 @@
 //! What the handlers of one core have at hand, and how the cores of the server talk to each other.
 
 use std::cell::OnceCell;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +22,14 @@ use time::OffsetDateTime;
 use crate::api::reader::Reader;
 use crate::api::router::Host;
 use crate::api::search::room::SearchRoom;
+use crate::archive::aside;
 use crate::auth::KeySet;
 use crate::control::engine::EngineIndexes;
+use crate::control::indexes::SharedIndexes;
 use crate::control::message::{ControlAnswer, ControlMesh, ControlQuestion};
 use crate::control::{CONTROL_CORE, ControlConfig, ControlError, ControlHandle, ControlPlane, Features};
+use crate::dumps;
+use crate::imports::{Import, ImportError};
 use crate::options::Options;
 use crate::outgoing::{AddressPolicy, Client, SystemSockets};
 use crate::snapshots::schedule;
@@ -73,6 +78,20 @@ impl App {
     }
 }
 
+/// Why a core's part of the server cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The data cannot be read.
+    #[error("the database cannot be opened: {0}")]
+    Database(#[from] ControlError),
+    /// The dump cannot be taken over.
+    #[error("the dump cannot be imported: {0}")]
+    Dump(#[from] dumps::import::ImportError),
+    /// What was imported cannot be made the database.
+    #[error(transparent)]
+    Import(#[from] ImportError),
+}
+
 /// What one core asks another.
 pub enum Question {
     /// About tasks, keys, switches and the state of the instance.
@@ -98,15 +117,16 @@ struct ServerMesh {
 
 impl App {
     /// Opens this core's part of the server, and on core 0 the control plane, then waits until core 0 has told its state.
-    /// Tasks are processed from then on.
+    /// Tasks are processed from then on. With an import, core 0 first fills the database with what was unpacked.
     ///
     /// # Errors
-    /// On core 0: the data cannot be read. The other cores then wait in vain, so the server must be stopped.
+    /// On core 0: [`OpenError`]. The other cores then wait in vain, so the server must be stopped.
     pub async fn start(
         runtime: Rc<dyn Runtime>,
         mesh: Mesh<Question, Answer>,
         options: Arc<Options>,
-    ) -> Result<Rc<Self>, ControlError> {
+        import: Option<Import>,
+    ) -> Result<Rc<Self>, OpenError> {
         let way = Rc::new(ServerMesh { mesh: mesh.clone(), core_count: runtime.core_count() });
         let core = Rc::new(Core {
             engine: Engine::new(runtime.clone(), way.clone(), engine_config(&options)),
@@ -122,8 +142,12 @@ impl App {
             Rc::new(move |from, question| served.clone().answer(from, question).boxed_local()),
         );
         if runtime.core() == CONTROL_CORE {
-            let indexes = Rc::new(EngineIndexes(core.engine.clone()));
-            let config = control_config(&options);
+            let indexes: SharedIndexes = Rc::new(EngineIndexes(core.engine.clone()));
+            let mut config = control_config(&options);
+            if let Some(import) = import {
+                take_over(&runtime, &indexes, &config.root, import).await?;
+                config.imported = true;
+            }
             let plane = ControlPlane::open(runtime.clone(), way, indexes, config, outgoing.clone()).await?;
             let plane = core.plane.get_or_init(|| plane);
             plane.publish(|_| {}).await;
@@ -136,6 +160,17 @@ impl App {
         let reader = Rc::new(EngineReader(core.engine.clone()));
         Ok(Rc::new(Self::new(runtime, core.control.clone(), options, reader, outgoing)))
     }
+}
+
+/// Fills the empty database with an unpacked dump.
+async fn take_over(
+    runtime: &Rc<dyn Runtime>,
+    indexes: &SharedIndexes,
+    root: &Path,
+    import: Import,
+) -> Result<(), OpenError> {
+    dumps::import::import(runtime, indexes, root, &import.unpacked()).await?;
+    Ok(aside(&**runtime, move || import.complete()).await.map_err(dumps::import::ImportError::from)??)
 }
 
 /// What answers the other cores' questions.

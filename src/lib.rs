@@ -5,6 +5,7 @@ pub mod app;
 pub mod archive;
 pub mod auth;
 pub mod control;
+pub mod dumps;
 pub mod export;
 pub mod functions;
 pub mod http;

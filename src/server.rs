@@ -15,6 +15,7 @@ use storage_engine::io::uring::UringDisk;
 
 use crate::api::router::Router;
 use crate::app::{Answer, App, Question};
+use crate::imports::Import;
 use crate::net::tls::Tls;
 use crate::net::{BindError, CoreListeners, CoreNet, Limits, StopSignal, serve_core};
 use crate::options::Options;
@@ -61,10 +62,16 @@ fn run(options: Options) -> Result<u8, StartError> {
     preflight::check_io_uring()?;
     let tls = Tls::load(&options.tls)?;
     let _lock = preflight::lock_directory(&options.db_path)?;
-    if let Some(import) = imports::begin(&options)? {
+    let import = imports::begin(&options)?;
+    let served = serve(options, import.clone(), open_files, tls);
+    if let Some(import) = import {
         import.undo()?;
-        return Err("dumps cannot be imported by this version of the server".into());
     }
+    served
+}
+
+/// Runs the cores until the stop.
+fn serve(options: Options, import: Option<Import>, open_files: u64, tls: Option<Tls>) -> Result<u8, StartError> {
     let core_count = options.cores.unwrap_or_else(|| default_core_count(&host_cpus()));
     let limits = limits(&options, open_files, core_count);
     let (listeners, addresses) = bind_when_free(&options.http_addr, core_count)?;
@@ -72,6 +79,7 @@ fn run(options: Options) -> Result<u8, StartError> {
     let scheme = if tls.is_some() { "https" } else { "http" };
     let shared = Arc::new(Shared {
         options: Arc::new(options),
+        import,
         limits,
         tls,
         listeners: Mutex::new(listeners.into_iter().map(Some).collect()),
@@ -113,6 +121,8 @@ fn bind_when_free(address: &str, core_count: u16) -> Result<(Vec<CoreListeners>,
 /// What the cores are given when they start.
 struct Shared {
     options: Arc<Options>,
+    /// A dump that is unpacked and waits to be taken over.
+    import: Option<Import>,
     limits: Limits,
     tls: Option<Tls>,
     /// Taken by each core once.
@@ -149,7 +159,7 @@ async fn start_core(shared: Arc<Shared>, runtime: Rc<dyn Runtime>, mesh: Mesh<Qu
 
 /// Opens a core's part of the server; `None` when the server is to stop. A core whose data cannot be opened stops them all.
 async fn start_app(shared: &Arc<Shared>, runtime: &Rc<dyn Runtime>, mesh: Mesh<Question, Answer>) -> Option<Rc<App>> {
-    let start = std::pin::pin!(App::start(runtime.clone(), mesh, shared.options.clone()));
+    let start = std::pin::pin!(App::start(runtime.clone(), mesh, shared.options.clone(), shared.import.clone()));
     let stopped = std::pin::pin!(async {
         while !shared.stop.load(Ordering::Relaxed) {
             runtime.sleep(STOP_LOOK).await;
@@ -158,7 +168,7 @@ async fn start_app(shared: &Arc<Shared>, runtime: &Rc<dyn Runtime>, mesh: Mesh<Q
     match select(start, stopped).await {
         Either::Left((Ok(app), _)) => Some(app),
         Either::Left((Err(error), _)) => {
-            shared.fail(format!("the database cannot be opened: {error}"));
+            shared.fail(error.to_string());
             None
         }
         Either::Right(_) => None,

@@ -13,11 +13,9 @@ use crate::archive::{ArchiveWriter, CopyError, PIECE_BYTES, Shared, aside};
 use crate::control::ControlPlane;
 use crate::control::plane::{log_folder, store_path};
 use crate::control::storage::record::FinishedSet;
+use crate::control::storage::refill::Refill;
 use crate::control::storage::tasklog::TaskLog;
 use crate::tasks::task::{Status, Task, TaskUid};
-
-/// Tasks written to the log of the snapshot together at most.
-const GROUP_TASKS_MAX: usize = 256;
 
 /// Files and names of one snapshot in the making.
 #[derive(Clone, Debug)]
@@ -102,8 +100,8 @@ async fn remove_leftovers(plane: &ControlPlane, places: &Places) -> Result<(), C
 async fn copy_waiting_tasks(plane: &ControlPlane, folder: &Path) -> Result<(), CopyError> {
     let waiting = plane.queue.borrow().in_status(Status::Enqueued);
     let (log, _) = TaskLog::open(&plane.runtime, folder, &FinishedSet::default()).await?;
+    let mut refill = Refill::new(&log);
     let mut checkpoint = Checkpoint::default();
-    let (mut tasks, mut payloads, mut bytes) = (Vec::new(), Vec::new(), 0);
     for uid in waiting {
         checkpoint.tick(&*plane.runtime).await;
         let held = plane.queue.borrow().held(TaskUid(uid)).cloned();
@@ -112,16 +110,9 @@ async fn copy_waiting_tasks(plane: &ControlPlane, folder: &Path) -> Result<(), C
             true => Some(Arc::unwrap_or_clone(plane.log.payload(task.uid).await?)),
             false => None,
         };
-        bytes += payload.as_ref().map_or(0, Vec::len);
-        tasks.push(Task::clone(&task));
-        payloads.push(payload);
-        if bytes >= PIECE_BYTES || tasks.len() >= GROUP_TASKS_MAX {
-            log.append(&tasks, std::mem::take(&mut payloads)).await?;
-            (tasks, bytes) = (Vec::new(), 0);
-        }
+        refill.add(Task::clone(&task), payload).await?;
     }
-    log.append(&tasks, payloads).await?;
-    Ok(())
+    Ok(refill.finish().await?)
 }
 
 /// Begins the archive and lists what goes into it. Blocks.

@@ -177,6 +177,17 @@ pub enum Content {
         /// The request: address, key, size of payloads, patterns of indexes.
         request: ExportRequest,
     },
+    /// A task of a kind that this server never makes, from a dump. One that still waits fails.
+    Foreign {
+        /// The interface's type.
+        kind: Kind,
+        /// What it asks for, as the dump has it.
+        content: Value,
+        /// Its details as the dump has them.
+        details: Option<Value>,
+        /// Its details as clients see them.
+        shown: Map<String, Value>,
+    },
 }
 
 /// What came of a task beyond its status.
@@ -277,6 +288,7 @@ impl Content {
             Self::DumpCreation => Kind::DumpCreation,
             Self::SnapshotCreation => Kind::SnapshotCreation,
             Self::Export { .. } => Kind::Export,
+            Self::Foreign { kind, .. } => *kind,
         }
     }
 

@@ -105,6 +105,7 @@ pub fn details(task: &Task) -> Option<Map<String, Value>> {
             _ => json!({ "dumpUid": null }),
         },
         Content::SnapshotCreation => return None,
+        Content::Foreign { shown, .. } => return Some(shown.clone()),
         Content::Export { request } => match &task.outcome {
             Outcome::Shown(shown) => return Some(shown.clone()),
             _ => return Some(request.details()),

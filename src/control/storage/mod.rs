@@ -1,5 +1,6 @@
 //! The control plane on disk: what was accepted ([`tasklog`]) and what has ended ([`store`]), in the form of [`record`].
 
 pub mod record;
+pub mod refill;
 pub mod store;
 pub mod tasklog;

@@ -8,7 +8,9 @@ use futures_util::future::{Either, select};
 use super::fail_batch;
 use crate::archive::CopyError;
 use crate::control::storage::record::Changes;
+use crate::dumps;
 use crate::snapshots;
+use crate::tasks::task::{Outcome, Task};
 use crate::tasks::worker::{Broken, End, Run};
 
 /// One snapshot for all tasks that wait for one.
@@ -22,6 +24,28 @@ pub(super) async fn snapshot(run: &mut Run<'_>) -> Result<End, Broken> {
         None => return Ok(End::Interrupted),
         Some(Err(error)) => return fail_batch(run, error.into()).await,
         Some(Ok(())) => run.finish(Changes::default(), Vec::new()).await?,
+    }
+    Ok(End::Finished)
+}
+
+/// A dump for one task.
+pub(super) async fn dump(run: &mut Run<'_>) -> Result<End, Broken> {
+    run.settle().await?;
+    let Some(own) = run.tasks.first().cloned() else { return Ok(End::Interrupted) };
+    let own = Task { started_at: Some(run.started_at), ..own };
+    let written = unless_interrupted(run, dumps::write::write(run.plane, &own, run.started_at)).await;
+    if !matches!(written, Some(Ok(_))) {
+        tidied(dumps::write::clean_up(run.plane).await);
+    }
+    match written {
+        None => return Ok(End::Interrupted),
+        Some(Err(error)) => return fail_batch(run, error.into()).await,
+        Some(Ok(uid)) => {
+            for task in &mut run.tasks {
+                task.outcome = Outcome::Dump(uid.clone());
+            }
+            run.finish(Changes::default(), Vec::new()).await?;
+        }
     }
     Ok(End::Finished)
 }

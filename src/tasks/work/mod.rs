@@ -30,7 +30,7 @@ pub(super) async fn run_kind(run: &mut Run<'_>, kind: Kind) -> Result<End, Broke
         Kind::IndexUpdate => indexes::update(run).await,
         Kind::IndexSwap => indexes::swap(run).await,
         Kind::IndexCompaction => indexes::compact(run).await,
-        Kind::DumpCreation => refuse(run, "dump_process_failed", "Dumps").await,
+        Kind::DumpCreation => copies::dump(run).await,
         Kind::SnapshotCreation => copies::snapshot(run).await,
         Kind::DocumentEdition => edit::edit(run).await,
         Kind::Export => export::export(run).await,

@@ -1,0 +1,278 @@
+//! Starting from a dump: an empty database is filled with what its unpacked files say, before anything else opens it.
+//!
+//! Nothing here is undone when it fails: the marker of `crate::imports` stands until the whole import is durable, and what
+//! stands beside it is removed by whoever finds it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::{Either, select};
+use serde_json::Value;
+use shards::engine::{Batch, BatchOp, IndexView, Method, PayloadFormat};
+use shards::runtime::Runtime;
+use shards::timestamp::Timestamp;
+use uuid::{Builder, Uuid};
+
+use super::batch::BatchLine;
+use super::lines::{Lines, folders, read_file, read_value};
+use super::small::{IndexLine, KeyLine, Metadata, WebhooksFile, settings_of};
+use super::task::TaskLine;
+use super::{FORMAT, batch, names, task};
+use crate::api::decode::check_index_uid;
+use crate::archive::CopyError;
+use crate::auth::ApiKey;
+use crate::control::indexes::{IndexError, SharedIndexes};
+use crate::control::plane::{log_folder, store_path};
+use crate::control::storage::record::{Changes, FinishedSet, IndexEntry};
+use crate::control::storage::refill::Refill;
+use crate::control::storage::store::ControlStore;
+use crate::control::storage::tasklog::TaskLog;
+use crate::control::{ControlError, Features};
+use crate::tasks::task::{Content, Task};
+
+/// Bytes of documents that are indexed and made durable together.
+const DOCUMENTS_BYTES: usize = 32 << 20;
+
+/// Why a dump could not be taken over.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// It is of a version that this server does not read.
+    #[error("it is of version `{0}`, only `{FORMAT}` can be read")]
+    Version(String),
+    /// Something that must be in it is not, or is not what it should be.
+    #[error("`{file}` is damaged: {reason}")]
+    Corrupt {
+        /// Which entry.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file could not be read.
+    #[error(transparent)]
+    Read(#[from] CopyError),
+    /// The tasks could not be written.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// An index could not be made.
+    #[error("index `{name}`: {error}")]
+    Index {
+        /// Its name.
+        name: String,
+        /// What went wrong.
+        error: IndexError,
+    },
+}
+
+impl ImportError {
+    /// A file is not what it should be.
+    pub(super) fn corrupt(path: &Path, reason: impl ToString) -> Self {
+        Self::Corrupt { file: path.display().to_string(), reason: reason.to_string() }
+    }
+
+    fn index(name: &str, error: IndexError) -> Self {
+        Self::Index { name: name.into(), error }
+    }
+}
+
+/// Fills the empty database in `root` from the unpacked dump in `folder`; durable when it returns.
+///
+/// # Errors
+/// [`ImportError`]; the database then holds a part of the dump, and must not be used.
+pub async fn import(
+    runtime: &Rc<dyn Runtime>,
+    indexes: &SharedIndexes,
+    root: &Path,
+    folder: &Path,
+) -> Result<(), ImportError> {
+    let import = Import { runtime, indexes, folder };
+    let metadata: Metadata = import.required(names::METADATA).await?;
+    if metadata.dump_version != FORMAT {
+        return Err(ImportError::Version(metadata.dump_version));
+    }
+    let (store, _) = ControlStore::open(runtime.clone(), &store_path(root)).await?;
+    let commits = pin!(store.clone().run());
+    match select(pin!(import.everything(&store, root)), commits).await {
+        Either::Left((imported, _)) => imported,
+        Either::Right(((), _)) => Err(ControlError::Unreachable.into()),
+    }
+}
+
+struct Import<'a> {
+    runtime: &'a Rc<dyn Runtime>,
+    indexes: &'a SharedIndexes,
+    folder: &'a Path,
+}
+
+impl Import<'_> {
+    async fn everything(&self, store: &ControlStore, root: &Path) -> Result<(), ImportError> {
+        let webhooks: WebhooksFile = self.optional(names::WEBHOOKS).await?;
+        let features: Features = self.optional(names::FEATURES).await?;
+        let webhooks = webhooks.webhooks.into_iter().map(|(uid, webhook)| (uid, Some(webhook))).collect();
+        store.commit(Changes { webhooks, features: Some(features), ..Changes::default() }).await?;
+        let mut keys = self.lines(names::KEYS).await?.ok_or_else(|| self.missing(names::KEYS))?;
+        loop {
+            let lines: Vec<KeyLine> = keys.values().await?;
+            if lines.is_empty() {
+                break;
+            }
+            let keys = lines.into_iter().map(ApiKey::from).map(|key| (key.uid, Some(key))).collect();
+            store.commit(Changes { keys, ..Changes::default() }).await?;
+        }
+        let mut taken = BTreeSet::new();
+        for folder in folders(&**self.runtime, &self.folder.join(names::INDEXES)).await? {
+            let (name, entry) = self.index(&folder).await?;
+            if !taken.insert(name.clone()) {
+                return Err(ImportError::corrupt(&folder, "another index has the same name"));
+            }
+            tracing::info!(index = name, "imported an index");
+            store.commit(Changes { indexes: vec![(name, Some(entry))], ..Changes::default() }).await?;
+        }
+        self.batches(store).await?;
+        self.tasks(store, root).await
+    }
+
+    /// Makes an index and fills it.
+    async fn index(&self, folder: &Path) -> Result<(String, IndexEntry), ImportError> {
+        let path = folder.join(names::INDEX_METADATA);
+        let missing = |name: &str| ImportError::corrupt(&folder.join(name), "it is missing");
+        let line: Option<IndexLine> = read_value(&**self.runtime, &path).await?;
+        let line = line.ok_or_else(|| missing(names::INDEX_METADATA))?;
+        let name = line.uid;
+        check_index_uid(&name).map_err(|error| ImportError::corrupt(&path, error.message))?;
+        let date = |text: &str| {
+            Timestamp::parse_rfc3339(text).ok_or_else(|| ImportError::corrupt(&path, format!("`{text}` is no date")))
+        };
+        let (created_at, updated_at) = (date(&line.created_at)?, date(&line.updated_at)?);
+        let path = folder.join(names::SETTINGS);
+        let settings: Option<Value> = read_value(&**self.runtime, &path).await?;
+        let settings = settings_of(&settings.ok_or_else(|| missing(names::SETTINGS))?);
+        let settings = settings.map_err(|reason| ImportError::corrupt(&path, reason))?;
+
+        let id = self.random_uuid();
+        let made = self.indexes.create(id, created_at).await;
+        let mut view = made.map_err(|error| ImportError::index(&name, error))?;
+        let first = Batch {
+            settings: Some(Arc::new(settings)),
+            primary_key: Some(line.primary_key),
+            now: updated_at,
+            ..Batch::default()
+        };
+        view = self.commit(&name, view, first).await?;
+        let documents = Lines::open(self.runtime, folder.join(names::DOCUMENTS)).await?;
+        let mut documents = documents.ok_or_else(|| missing(names::DOCUMENTS))?;
+        loop {
+            let payload = documents.next(DOCUMENTS_BYTES).await?;
+            if payload.is_empty() {
+                break;
+            }
+            let add = BatchOp::Add {
+                payload: Arc::new(payload),
+                format: PayloadFormat::Ndjson,
+                method: Method::Replace,
+                primary_key: None,
+                skip_creation: false,
+            };
+            view = self.commit(&name, view, Batch { ops: vec![add], now: updated_at, ..Batch::default() }).await?;
+        }
+        Ok((name, IndexEntry { id, created_at, made: true }))
+    }
+
+    /// Makes a change of an index durable. The record is empty: no task is behind it.
+    async fn commit(&self, name: &str, view: Arc<IndexView>, batch: Batch) -> Result<Arc<IndexView>, ImportError> {
+        let failed = |error| ImportError::index(name, error);
+        let prepared = self.indexes.prepare(view, batch).await.map_err(failed)?;
+        if let Some(error) = prepared.outcomes().iter().find_map(|outcome| outcome.as_ref().err()) {
+            return Err(failed(error.clone().into()));
+        }
+        prepared.commit(Vec::new()).await.map_err(failed)
+    }
+
+    async fn batches(&self, store: &ControlStore) -> Result<(), ImportError> {
+        let Some(mut lines) = self.lines(names::BATCHES).await? else { return Ok(()) };
+        let mut last = None;
+        loop {
+            let group: Vec<BatchLine> = lines.values().await?;
+            if group.is_empty() {
+                return Ok(());
+            }
+            let corrupt = |reason: String| ImportError::corrupt(&self.folder.join(names::BATCHES), reason);
+            let mut batches = Vec::with_capacity(group.len());
+            for line in group {
+                let Some(batch) = batch::batch(line).map_err(corrupt)? else { continue };
+                // The store takes the number of the next one from the last.
+                if last.replace(batch.uid) >= Some(batch.uid) {
+                    return Err(corrupt(format!("batch {} is not in order", batch.uid.0)));
+                }
+                batches.push(batch);
+            }
+            store.commit(Changes { batches, ..Changes::default() }).await?;
+        }
+    }
+
+    async fn tasks(&self, store: &ControlStore, root: &Path) -> Result<(), ImportError> {
+        let (log, _) = TaskLog::open(self.runtime, &log_folder(root), &FinishedSet::default()).await?;
+        let mut lines = self.lines(names::TASKS).await?.ok_or_else(|| self.missing(names::TASKS))?;
+        let mut refill = Refill::new(&log);
+        let mut last = None;
+        loop {
+            let group: Vec<TaskLine> = lines.values().await?;
+            if group.is_empty() {
+                return Ok(refill.finish().await?);
+            }
+            let corrupt = |reason: String| ImportError::corrupt(&self.folder.join(names::TASKS), reason);
+            let mut finished = Vec::new();
+            for line in group {
+                let mut task = task::task(line).map_err(corrupt)?;
+                if last.replace(task.uid) >= Some(task.uid) {
+                    return Err(corrupt(format!("task {} is not in order", task.uid.0)));
+                }
+                if task.status.is_finished() {
+                    finished.push(Rc::new(task));
+                    continue;
+                }
+                let payload = self.payload(&mut task).await?;
+                refill.add(task, payload).await?;
+            }
+            store.commit(Changes { finished, ..Changes::default() }).await?;
+        }
+    }
+
+    /// The documents that a waiting task is to add.
+    async fn payload(&self, task: &mut Task) -> Result<Option<Vec<u8>>, ImportError> {
+        let Content::DocumentAddition { received, payload_bytes, .. } = &mut task.content else { return Ok(None) };
+        let path = self.folder.join(names::PAYLOADS).join(format!("{}.jsonl", task.uid.0));
+        match read_file(&**self.runtime, &path).await? {
+            Some(bytes) => {
+                *payload_bytes = bytes.len() as u64;
+                Ok(Some(bytes))
+            }
+            None if *received == 0 => Ok(Some(Vec::new())),
+            None => Err(ImportError::corrupt(&path, "it is missing")),
+        }
+    }
+
+    async fn required<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<T, ImportError> {
+        let value = read_value(&**self.runtime, &self.folder.join(name)).await?;
+        value.ok_or_else(|| self.missing(name))
+    }
+
+    async fn optional<T: serde::de::DeserializeOwned + Default>(&self, name: &str) -> Result<T, ImportError> {
+        Ok(read_value(&**self.runtime, &self.folder.join(name)).await?.unwrap_or_default())
+    }
+
+    async fn lines(&self, name: &str) -> Result<Option<Lines>, ImportError> {
+        Lines::open(self.runtime, self.folder.join(name)).await
+    }
+
+    fn missing(&self, name: &str) -> ImportError {
+        ImportError::Corrupt { file: name.into(), reason: "it is missing".into() }
+    }
+
+    fn random_uuid(&self) -> Uuid {
+        let (high, low) = (self.runtime.random_u64(), self.runtime.random_u64());
+        Builder::from_random_bytes((u128::from(high) << 64 | u128::from(low)).to_be_bytes()).into_uuid()
+    }
+}

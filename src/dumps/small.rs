@@ -1,0 +1,161 @@
+//! The small records of a dump: what it says of itself, keys, and what it says of an index.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use shards::settings::Settings;
+use shards::timestamp::Timestamp;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::{FORMAT, INTERFACE_VERSION};
+use crate::api::settings::{GatedFeatures, SettingsPatch, export_all};
+use crate::auth::{ActionName, ApiKey, IndexPattern};
+use crate::webhooks::Webhooks;
+
+/// What a dump says of itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// The version of the format.
+    pub dump_version: String,
+    /// The version of the server that wrote it.
+    #[serde(default)]
+    pub db_version: String,
+    /// When it was made.
+    #[serde(default)]
+    pub dump_date: Option<String>,
+}
+
+impl Metadata {
+    /// That of a dump made now.
+    pub fn of(date: Timestamp) -> Self {
+        Self { dump_version: FORMAT.into(), db_version: INTERFACE_VERSION.into(), dump_date: Some(date.to_string()) }
+    }
+}
+
+/// A key as dumps have it: without its value.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeyLine {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    uid: Uuid,
+    actions: Vec<ActionName>,
+    indexes: Vec<IndexPattern>,
+    #[serde(with = "time::serde::rfc3339::option")]
+    expires_at: Option<OffsetDateTime>,
+    #[serde(with = "time::serde::rfc3339")]
+    created_at: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
+    updated_at: OffsetDateTime,
+}
+
+impl From<ApiKey> for KeyLine {
+    fn from(key: ApiKey) -> Self {
+        let ApiKey { uid, name, description, actions, indexes, expires_at, created_at, updated_at } = key;
+        Self { description, name, uid, actions, indexes, expires_at, created_at, updated_at }
+    }
+}
+
+impl From<KeyLine> for ApiKey {
+    fn from(line: KeyLine) -> Self {
+        let KeyLine { description, name, uid, actions, indexes, expires_at, created_at, updated_at } = line;
+        Self { uid, name, description, actions, indexes, expires_at, created_at, updated_at }
+    }
+}
+
+/// What a dump says of an index.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IndexLine {
+    /// Its name.
+    pub uid: String,
+    /// Its primary key.
+    pub primary_key: Option<String>,
+    /// RFC 3339.
+    pub created_at: String,
+    /// RFC 3339.
+    pub updated_at: String,
+}
+
+/// The webhooks of an instance, without that of its command line.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct WebhooksFile {
+    /// By uid.
+    #[serde(default)]
+    pub webhooks: Webhooks,
+}
+
+/// All settings, with their secrets in clear.
+pub fn settings_value(settings: &Settings) -> Value {
+    let mut shown = export_all(settings, GatedFeatures::default());
+    if let Value::Object(shown) = &mut shown {
+        if let Some(chat) = &settings.chat {
+            shown.insert("chat".into(), chat.clone());
+        }
+        if !settings.foreign_keys.is_empty() {
+            let keys = serde_json::to_value(&settings.foreign_keys).unwrap_or_default();
+            shown.insert("foreignKeys".into(), keys);
+        }
+    }
+    shown
+}
+
+/// The settings that a dump gives to an index; what it leaves out has its default.
+///
+/// # Errors
+/// What is wrong with them, for people.
+pub fn settings_of(value: &Value) -> Result<Settings, String> {
+    let patch = SettingsPatch::decode(value).map_err(|error| error.message)?;
+    patch.apply(&Settings::default()).map_err(|error| error.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn settings_come_back_with_their_secrets() {
+        let value = json!({
+            "searchableAttributes": ["a", "b.c"],
+            "filterableAttributes": ["a", {"attributePatterns": ["x*"], "features": {"facetSearch": false,
+                "filter": {"equality": true, "comparison": true}}}],
+            "sortableAttributes": ["a"],
+            "rankingRules": ["words", "a:asc"],
+            "stopWords": ["the"],
+            "synonyms": {"a": ["b"]},
+            "distinctAttribute": "a",
+            "proximityPrecision": "byAttribute",
+            "typoTolerance": {"minWordSizeForTypos": {"oneTypo": 3, "twoTypos": 8}, "disableOnWords": ["x"]},
+            "faceting": {"maxValuesPerFacet": 7, "sortFacetValuesBy": {"a": "count"}},
+            "pagination": {"maxTotalHits": 17},
+            "embedders": {"e": {"source": "rest", "url": "http://h.example", "apiKey": "a-very-secret-key-indeed",
+                "dimensions": 3, "request": {"input": "{{text}}"}, "response": {"embedding": "{{embedding}}"}}},
+            "searchCutoffMs": 150,
+            "localizedAttributes": [{"attributePatterns": ["*"], "locales": ["jpn"]}],
+            "facetSearch": false,
+            "prefixSearch": "disabled",
+            "chat": {"description": "d"},
+            "foreignKeys": [{"foreignIndexUid": "f", "fieldName": "n"}],
+        });
+        let settings = settings_of(&value).unwrap();
+        let dumped = settings_value(&settings);
+        assert_eq!(dumped["embedders"]["e"]["apiKey"], "a-very-secret-key-indeed");
+        assert_eq!(settings_of(&dumped).unwrap(), settings);
+        assert_eq!(settings_of(&json!({})).unwrap(), Settings::default());
+        assert_eq!(settings_of(&settings_value(&Settings::default())).unwrap(), Settings::default());
+        assert!(settings_of(&json!({"rankingRules": 1})).is_err());
+    }
+
+    #[test]
+    fn keys_come_back() {
+        let text = r#"{"name":"n","uid":"7d1c0000-0000-4000-8000-0000000000aa","actions":["search","*.get"],"indexes":["fi*"],"expires_at":"2030-01-01T00:00:00Z","created_at":"2023-01-01T00:00:00Z","updated_at":"2023-01-02T00:00:00Z"}"#;
+        let line: KeyLine = serde_json::from_str(text).unwrap();
+        let key = ApiKey::from(line);
+        assert_eq!(key.description, None);
+        assert_eq!(serde_json::to_string(&KeyLine::from(key)).unwrap(), text);
+    }
+}
