@@ -60,7 +60,8 @@ impl<'k> KeyFinder<'k> {
         fields: impl Iterator<Item = (FieldId, &'v [u8])> + Clone,
         names: &FieldsMap,
     ) -> Result<String, UserError> {
-        if self.field.is_none() {
+        // A key without a name names nothing, not even a field of that name.
+        if self.field.is_none() && !self.key.is_empty() {
             self.field = names.id(self.key);
         }
         if !self.key.contains('.') {
@@ -194,6 +195,7 @@ mod tests {
             assert_eq!(id("id", &format!(r#"{{"id":{value}}}"#)), Err("invalid_document_id"), "{value}");
         }
         assert_eq!(id("id", r#"{"x":1}"#), Err("missing_document_id"));
+        assert_eq!(id("", r#"{"":1}"#), Err("missing_document_id"));
     }
 
     #[test]
