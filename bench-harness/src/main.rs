@@ -4,6 +4,7 @@
 // A load generator blocks by design: it runs beside the server, not inside it.
 #![allow(clippy::disallowed_methods)]
 
+mod differ;
 mod http;
 mod load;
 mod mixed;
@@ -115,6 +116,32 @@ enum Command {
         #[arg(long, default_value_t = 8.0)]
         seconds: f64,
     },
+    /// Asks two servers the same, under several settings, and reports every difference reduced to a small case.
+    Differ {
+        #[command(flatten)]
+        servers: Servers,
+        /// NDJSON file that both load.
+        #[arg(long)]
+        file: PathBuf,
+        /// Decides settings and queries.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Queries of each round.
+        #[arg(long, default_value_t = 900)]
+        queries: usize,
+        /// Rounds, each with settings of its own; those of the first are plain.
+        #[arg(long, default_value_t = 4)]
+        rounds: usize,
+        /// Documents of the file that are used, from the first.
+        #[arg(long, default_value_t = 5000)]
+        documents: usize,
+        /// Uses the indexes as they are: loads nothing, changes no settings.
+        #[arg(long)]
+        loaded: bool,
+        /// Reduced cases shown of each kind of query.
+        #[arg(long, default_value_t = 3)]
+        shown: usize,
+    },
 }
 
 fn main() -> ExitCode {
@@ -126,6 +153,9 @@ fn main() -> ExitCode {
             search::run(&servers, &file, &kind, &search::Shape { clients, rate, seconds, rounds, seed })
         }
         Command::Write { servers, count } => write::run(&servers, count),
+        Command::Differ { servers, file, seed, queries, rounds, documents, loaded, shown } => {
+            differ::run(&servers, &file, &differ::Effort { seed, queries, rounds, documents, loaded, shown })
+        }
         Command::Mixed { servers, file, load, rate, clients, seconds } => mixed::run(
             &servers,
             &file,
