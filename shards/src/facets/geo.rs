@@ -117,17 +117,16 @@ pub fn check_point(value: &Value) -> Result<Option<GeoPoint>, UserError> {
     }
 }
 
-/// One document in a geo sort: its distance in metres, or `None` without a point.
-pub type Distance<D> = (Option<f64>, D);
+/// One document in a geo sort: its distance in metres, and its number, whose order is the last tie-break.
+pub type Distance<D> = (f64, D);
 
-/// Groups candidates into the buckets of a geo sort. Within a bucket documents are equal for the later rules; buckets come
-/// in order, those without a point last. `D` is the document's number: its order is the last tie-break.
+/// Groups documents into the buckets of a geo sort, in order. Within a bucket they are equal for the later rules; the first
+/// one of each is the one that the others are near to. `candidates` says how many documents the whole sort is over.
 ///
-/// Walking the candidates by distance, one that is within a metre of the *first* of the current bucket joins it.
-pub fn sort_buckets<D: Ord + Copy>(candidates: &[Distance<D>], descending: bool) -> Vec<Vec<D>> {
-    let mut walk: Vec<(f64, D)> =
-        candidates.iter().filter_map(|(distance, doc)| distance.map(|distance| (distance, *doc))).collect();
-    if candidates.len() < EXACT_WALK_CANDIDATES {
+/// Walking the documents by distance, one that is within a metre of the *first* of the current bucket joins it.
+pub fn sort_buckets<D: Ord + Copy>(documents: &[Distance<D>], descending: bool, candidates: usize) -> Vec<Vec<D>> {
+    let mut walk: Vec<(f64, D)> = documents.to_vec();
+    if candidates < EXACT_WALK_CANDIDATES {
         walk.sort_by(|a, b| a.0.trunc().total_cmp(&b.0.trunc()).then(a.1.cmp(&b.1)));
     } else {
         walk.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
@@ -147,15 +146,6 @@ pub fn sort_buckets<D: Ord + Copy>(candidates: &[Distance<D>], descending: bool)
                 buckets.push(vec![doc]);
             }
         }
-    }
-    let mut without: Vec<D> =
-        candidates.iter().filter(|(distance, _)| distance.is_none()).map(|(_, doc)| *doc).collect();
-    if !without.is_empty() {
-        without.sort_unstable();
-        buckets.push(without);
-    }
-    for bucket in &mut buckets {
-        bucket.sort_unstable();
     }
     buckets
 }
@@ -210,8 +200,11 @@ mod tests {
     /// differently in either direction.
     #[test]
     fn a_bucket_reaches_one_metre_from_its_first_member() {
-        let candidates = [(Some(1.6), 3), (None, 9), (Some(0.0), 1), (Some(0.8), 2)];
-        assert_eq!(sort_buckets(&candidates, false), [vec![1, 2], vec![3], vec![9]]);
-        assert_eq!(sort_buckets(&candidates, true), [vec![2, 3], vec![1], vec![9]]);
+        let documents = [(1.6, 3), (0.0, 1), (0.8, 2)];
+        assert_eq!(sort_buckets(&documents, false, 3), [vec![1, 2], vec![3]]);
+        assert_eq!(sort_buckets(&documents, true, 3), [vec![3, 2], vec![1]]);
+        // Few candidates are walked by whole metres.
+        assert_eq!(sort_buckets(&[(0.5, 1), (0.1, 2)], false, 2), [vec![1, 2]]);
+        assert_eq!(sort_buckets(&[(0.5, 1), (0.1, 2)], false, 1000), [vec![2, 1]]);
     }
 }

@@ -129,6 +129,7 @@ impl<'p> HitWriter<'p> {
             writer.value("_formatted", &Value::Object(formatted));
         }
         if self.plan.matches_position {
+            positions.sort_keys();
             writer.value("_matchesPosition", &Value::Object(positions));
         }
     }

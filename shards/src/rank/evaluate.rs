@@ -1,5 +1,6 @@
 //! The cost tuples of the documents of a bucket, chunk by chunk.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use ahash::AHashMap;
 use roaring::RoaringBitmap;
 
 use super::classes::{ANY_CLASS, NodeDocs};
-use super::cost::{FAR, SEARCHED, TYPED, attribute_cost, position_cost, proximity_cost, rounded};
+use super::cost::{FAR, Occurrence, SEARCHED, TYPED, attribute_cost, position_cost, proximity_cost, rounded};
 use super::paths::{Path, Step};
 use super::plan::{Costs, RankPlan};
 use super::rules::Rule;
@@ -18,6 +19,9 @@ use crate::query::{Node, TermSource};
 const EXACT_MATCH: u32 = 0;
 const MATCHES_START: u32 = 1;
 const NO_EXACT_MATCH: u32 = 2;
+
+/// Nodes of a path, by their place on it from the lowest bit up.
+pub type NodeSet = u16;
 
 /// A bucket's paths, prepared.
 pub struct Evaluator {
@@ -52,8 +56,8 @@ pub struct Evaluated {
     pub index: usize,
     /// The least.
     pub costs: Costs,
-    /// In visit order: number of the path, costs on it. Empty unless asked for.
-    pub paths: Vec<(usize, Costs)>,
+    /// In visit order: number of the path, costs on it, which of its nodes are there as typed. Empty unless asked for.
+    pub paths: Vec<(usize, Costs, NodeSet)>,
 }
 
 impl Evaluator {
@@ -87,9 +91,9 @@ impl Evaluator {
             let mut paths = Vec::new();
             for (number, path) in self.paths.iter().enumerate() {
                 if single || path.docs.contains(*doc) {
-                    let costs = self.costs(path, &facts, index, *doc);
+                    let (costs, exact) = self.costs(path, &facts, index, *doc);
                     if all_paths {
-                        paths.push((number, costs.clone()));
+                        paths.push((number, costs.clone(), exact));
                     }
                     if best.as_ref().is_none_or(|best| costs < *best) {
                         best = Some(costs);
@@ -135,9 +139,12 @@ impl Evaluator {
         facts
     }
 
-    fn costs(&self, path: &PathPlan, facts: &Facts, index: usize, doc: u32) -> Costs {
+    /// The costs on a path, and which of its nodes the rule of exact words found as typed: after it these stand for the typed
+    /// word only.
+    fn costs(&self, path: &PathPlan, facts: &Facts, index: usize, doc: u32) -> (Costs, NodeSet) {
         let mut classed = self.rules.contains(&Rule::Typo);
         let mut costs = Costs::new();
+        let mut exact: NodeSet = 0;
         for rule in &self.rules {
             // Before the typo rule a path has no classes yet.
             let slot = |(at, class): &(usize, u8)| facts.slots.get(&(*at, if classed { ANY_CLASS } else { *class }));
@@ -147,46 +154,63 @@ impl Evaluator {
                     classed = false;
                     path.typos
                 }
-                Rule::Proximity => self.proximity(path, slot, index),
-                Rule::AttributeRank => self.sum(path, |node, at| {
-                    let heads = slot(at).map_or(&[][..], |slot| slot.heads(index));
-                    attribute_cost(heads, &self.plan.fields, node.len, self.plan.weights)
+                Rule::Proximity => self.proximity(path, slot, index, exact),
+                Rule::AttributeRank => self.sum(path, |number, node, at| {
+                    let heads = seen(slot(at).map_or(&[], |slot| slot.heads(index)), node, exact >> number);
+                    attribute_cost(&heads, &self.plan.fields, node.len, self.plan.weights)
                 }),
-                Rule::WordPosition => self.sum(path, |node, at| {
-                    position_cost(slot(at).map_or(&[], |slot| slot.heads(index)), node.word_position(), node.len)
+                Rule::WordPosition => self.sum(path, |number, node, at| {
+                    let heads = seen(slot(at).map_or(&[], |slot| slot.heads(index)), node, exact >> number);
+                    position_cost(&heads, node.word_position(), node.len)
                 }),
                 Rule::ExactAttribute => self.exact_attribute(path, facts, slot, index, doc),
-                Rule::ExactWords => self.sum(path, |node, at| {
-                    let exact = |slot: &Slot| slot.heads(index).iter().any(|o| o.has(TYPED) && o.has(SEARCHED));
-                    let phrase = node.derivations.phrase.is_some();
-                    if phrase || slot(at).is_some_and(exact) { 0 } else { u32::from(node.len) }
-                }),
+                Rule::ExactWords => {
+                    let mut cost = 0;
+                    for (number, at) in path.nodes.iter().enumerate() {
+                        let node = &self.plan.graph.nodes[at.0];
+                        let typed = |slot: &Slot| slot.heads(index).iter().any(|o| o.has(TYPED) && o.has(SEARCHED));
+                        if node.derivations.phrase.is_some() || slot(at).is_some_and(typed) {
+                            exact |= 1 << number;
+                        } else {
+                            cost += u32::from(node.len);
+                        }
+                    }
+                    cost
+                }
                 Rule::Sort(_) => continue,
             };
             costs.push(cost);
         }
-        costs
+        (costs, exact)
     }
 
-    fn sum(&self, path: &PathPlan, cost: impl Fn(&Node, &(usize, u8)) -> u32) -> u32 {
-        path.nodes.iter().map(|at| cost(&self.plan.graph.nodes[at.0], at)).sum()
+    fn sum(&self, path: &PathPlan, cost: impl Fn(usize, &Node, &(usize, u8)) -> u32) -> u32 {
+        path.nodes.iter().enumerate().map(|(number, at)| cost(number, &self.plan.graph.nodes[at.0], at)).sum()
     }
 
-    fn proximity<'f>(&self, path: &PathPlan, slot: impl Fn(&(usize, u8)) -> Option<&'f Slot>, index: usize) -> u32 {
+    fn proximity<'f>(
+        &self,
+        path: &PathPlan,
+        slot: impl Fn(&(usize, u8)) -> Option<&'f Slot>,
+        index: usize,
+        exact: NodeSet,
+    ) -> u32 {
         let mut cost = 0;
-        let mut before: Option<&(usize, u8)> = None;
-        for at in &path.nodes {
+        let mut before: Option<(&Node, &(usize, u8))> = None;
+        for (number, at) in path.nodes.iter().enumerate() {
             let node = &self.plan.graph.nodes[at.0];
             cost += u32::from(node.len) - 1;
-            if let Some(left) = before.filter(|left| is_next(&self.plan.graph.nodes[left.0], node)) {
-                cost += match (slot(left), slot(at)) {
-                    (Some(left), Some(right)) => {
-                        proximity_cost(left.tails(index), right.heads(index), self.plan.by_attribute)
+            if let Some((left, left_at)) = before.filter(|(left, _)| is_next(left, node)) {
+                cost += match (slot(left_at), slot(at)) {
+                    (Some(left_slot), Some(right)) => {
+                        let tails = seen(left_slot.tails(index), left, exact >> (number - 1));
+                        let heads = seen(right.heads(index), node, exact >> number);
+                        proximity_cost(&tails, &heads, self.plan.by_attribute)
                     }
                     _ => FAR,
                 };
             }
-            before = Some(at);
+            before = Some((node, at));
         }
         cost
     }
@@ -230,6 +254,14 @@ struct Facts {
     words: AHashMap<(usize, usize), Side>,
 }
 
+/// The occurrences of a node that count: of a node that is there as typed (lowest bit of `exact`) those of the typed word.
+fn seen<'o>(occurrences: &'o [Occurrence], node: &Node, exact: NodeSet) -> Cow<'o, [Occurrence]> {
+    if exact & 1 == 0 || node.derivations.phrase.is_some() {
+        return Cow::Borrowed(occurrences);
+    }
+    Cow::Owned(occurrences.iter().copied().filter(|occurrence| occurrence.has(TYPED)).collect())
+}
+
 /// Whether `right` begins right where `left` ends, so that their nearness counts.
 pub fn is_next(left: &Node, right: &Node) -> bool {
     right.position == left.last_position.saturating_add(1)
@@ -251,7 +283,12 @@ impl PathPlan {
                 plan.graph.nodes[*at].join_cost() + if *class == ANY_CLASS { 0 } else { u32::from(*class) }
             })
             .sum();
-        let exact = if wants_exact { ExactTerms::of(plan, &nodes) } else { None };
+        // Before the typo rule a node still stands for all its classes.
+        let place = |rule: Rule| plan.rules.rules.iter().position(|other| *other == rule);
+        let classed = place(Rule::Typo) < place(Rule::ExactAttribute);
+        let class = |class: u8| if classed { class } else { ANY_CLASS };
+        let wanted: Vec<_> = nodes.iter().map(|(at, of)| (*at, class(*of))).collect();
+        let exact = if wants_exact { ExactTerms::of(plan, &wanted) } else { None };
         Self { path, docs, words, typos, nodes, exact }
     }
 }

@@ -64,12 +64,14 @@ pub enum SortValue {
     Text(String),
     /// Metres to a point, and the point.
     Point {
-        /// Metres.
+        /// Metres; of documents that share a bucket those of its first one, once partitions are merged.
         distance: f64,
         /// Degrees.
         lat: f64,
         /// Degrees.
         lng: f64,
+        /// Metres to the document's own point.
+        own: f64,
     },
     /// Nothing to sort by.
     Missing,
@@ -94,6 +96,15 @@ impl SortBy {
         match self {
             Self::Field { descending, .. } | Self::Geo { descending, .. } => *descending,
         }
+    }
+}
+
+/// Whether two distances are so near that a bucket, which is cut at whole metres and reaches one metre, may hold both.
+pub fn near(a: &SortValue, b: &SortValue) -> bool {
+    const REACH_METRES: f64 = 2.0;
+    match (a, b) {
+        (SortValue::Point { distance: a, .. }, SortValue::Point { distance: b, .. }) => (a - b).abs() <= REACH_METRES,
+        _ => false,
     }
 }
 
@@ -143,6 +154,23 @@ impl RankPlan {
             }
         }
         Ordering::Equal
+    }
+
+    /// The first rule that sorts by distance.
+    pub fn geo_rule(&self) -> Option<usize> {
+        let is_geo = |rule: &Rule| match rule {
+            Rule::Sort(at) => matches!(self.rules.sorts[usize::from(*at)], SortBy::Geo { .. }),
+            _ => false,
+        };
+        self.rules.rules.iter().position(is_geo)
+    }
+
+    /// Whether `b`, which comes later, may yet share a bucket of a distance sort with `a`: documents about a metre apart do.
+    pub fn may_share_bucket(&self, a: &RankedDoc, b: &RankedDoc) -> bool {
+        let Some(rule) = self.geo_rule() else { return false };
+        let Rule::Sort(at) = self.rules.rules[rule] else { return false };
+        let at = usize::from(at);
+        self.compare_rules(a, b, rule).is_eq() && near(&a.sorts[at], &b.sorts[at])
     }
 
     /// The place of a rule among the costs.

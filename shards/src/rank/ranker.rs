@@ -11,7 +11,7 @@ use super::classes::NodeDocs;
 use super::coarse::{Coarse, CoarseBucket, candidates};
 use super::evaluate::Evaluator;
 use super::paths::{Path, Walk, visit};
-use super::plan::{Costs, RankPlan, RankedDoc, SortBy, SortValue};
+use super::plan::{Costs, RankPlan, RankedDoc, SortBy, SortValue, near};
 use super::rules::Rule;
 use super::score::{Profile, ScoreFacts};
 use crate::ids::{DocId, LocalDocId, PartitionNo};
@@ -143,7 +143,7 @@ impl Ranker {
             }
             return true;
         }
-        if self.out.len() >= self.plan.wanted {
+        if self.out.len() >= self.plan.wanted && !self.next_may_share_bucket() {
             return false;
         }
         if let Some(group) = &mut self.group {
@@ -196,12 +196,32 @@ impl Ranker {
     /// How many of the documents found are answered.
     fn wanted(&self) -> usize {
         let mut wanted = self.plan.wanted;
+        if let Some(last) = wanted.checked_sub(1).and_then(|last| self.out.get(last)) {
+            wanted += self.out[wanted..].iter().take_while(|doc| self.plan.may_share_bucket(last, doc)).count();
+        }
         if self.plan.whole_buckets && wanted > 0 {
             let count = self.plan.rules.rules.len();
             let same = |pair: &[RankedDoc]| self.plan.compare_rules(&pair[0], &pair[1], count).is_eq();
             wanted += self.out.windows(2).skip(wanted - 1).take_while(|pair| same(pair)).count();
         }
         wanted
+    }
+
+    /// Whether the next group may share a bucket of a distance sort with the last document wanted.
+    fn next_may_share_bucket(&self) -> bool {
+        let last = self.plan.wanted.checked_sub(1).and_then(|last| self.out.get(last));
+        let next = self.groups.as_ref().and_then(VecDeque::front).filter(|_| self.group.is_none());
+        let (Some(last), Some(next)) = (last, next) else { return false };
+        let Some(geo) = self.plan.geo_rule().filter(|rule| *rule < next.sorts.len()) else { return false };
+        let same = |at: usize| last.sorts[at].compare(&next.sorts[at], false).is_eq();
+        (0..geo).all(same) && near(&last.sorts[geo], &next.sorts[geo])
+    }
+
+    /// The same of a document at `at` of the columns of the leading sort rules and a group before it.
+    fn may_share(&self, before: &[SortValue], columns: &[Vec<SortValue>], at: u32) -> bool {
+        let value = |rule: usize| &columns[rule][at as usize];
+        let Some(geo) = self.plan.geo_rule().filter(|rule| *rule < columns.len()) else { return false };
+        (0..geo).all(|rule| before[rule].compare(value(rule), false).is_eq()) && near(&before[geo], value(geo))
     }
 
     fn global(&self, doc: u32) -> DocId {
@@ -241,7 +261,8 @@ impl Ranker {
         let mut groups = VecDeque::new();
         let mut documents = 0;
         for run in order.chunk_by(|a, b| compare(*a, *b).is_eq()) {
-            if documents >= self.plan.wanted && !self.has_graph_rules() {
+            let near_last = || groups.back().is_some_and(|last: &Group| self.may_share(&last.sorts, &columns, run[0]));
+            if documents >= self.plan.wanted && !self.has_graph_rules() && !near_last() {
                 // More than wanted already: one more group says that the answer is not complete.
                 groups.push_back(Group { docs: Rc::default(), sorts: Vec::new() });
                 break;
@@ -339,7 +360,7 @@ impl Ranker {
                 let paths = found
                     .paths
                     .into_iter()
-                    .map(|(number, costs)| (bucket.evaluator.path(number).clone(), costs))
+                    .map(|(number, costs, exact)| (bucket.evaluator.path(number).clone(), costs, exact))
                     .collect();
                 let profile = Profile { sorts: sorts.clone(), costs: found.costs.clone(), paths };
                 if self.profiles.insert(profile.fingerprint()) {

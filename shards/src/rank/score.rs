@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use ahash::AHashMap;
 use serde_json::{Map, Value, json};
 
-use super::evaluate::is_next;
+use super::evaluate::{NodeSet, is_next};
 use super::paths::{Path, Step, term_after, without_classes};
 use super::plan::{Costs, RankPlan, RankedDoc, SortBy, SortValue};
 use super::rules::Rule;
@@ -32,8 +32,9 @@ pub struct Profile {
     pub sorts: Vec<SortValue>,
     /// Its costs.
     pub costs: Costs,
-    /// The paths that it satisfies at the costs of its bucket, in visit order, with its costs on each.
-    pub paths: Vec<(Path, Costs)>,
+    /// The paths that it satisfies at the costs of its bucket, in visit order, with its costs on each and the nodes that are
+    /// there as typed.
+    pub paths: Vec<(Path, Costs, NodeSet)>,
 }
 
 /// The score of a document, rule by rule.
@@ -43,6 +44,33 @@ pub struct Score {
     pub ranks: Vec<(u32, u32)>,
     /// Time ran out before it was ranked.
     pub skipped: bool,
+}
+
+/// Stands in a path for the class of a node that is there as typed.
+const EXACT_CLASS: u8 = super::classes::ANY_CLASS + 1;
+
+/// What the rules so far have told about the nodes of paths.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// Their typo classes.
+    classes: bool,
+    /// Which are there as typed.
+    exact: bool,
+}
+
+impl Known {
+    /// A path as it is in the graph that is left.
+    fn of(self, path: &Path, exact: NodeSet) -> Path {
+        let mut seen = if self.classes { path.clone() } else { without_classes(path) };
+        if self.exact {
+            let classes = seen.iter_mut().filter_map(|step| match step {
+                Step::Node { class, .. } => Some(class),
+                Step::Drop(_) => None,
+            });
+            classes.enumerate().filter(|(at, _)| exact >> at & 1 == 1).for_each(|(_, class)| *class = EXACT_CLASS);
+        }
+        seen
+    }
 }
 
 /// Computes the scores of one search.
@@ -120,7 +148,7 @@ impl<'a> Scorer<'a> {
         let mut ranks = Vec::with_capacity(self.plan.rules.rules.len());
         let mut graph: Option<BTreeSet<Path>> = None;
         let mut bucket: Vec<&Profile> = self.facts.profiles.iter().collect();
-        let mut classed = false;
+        let mut known = Known::default();
         let mut cost_at = 0;
         for rule in &self.plan.rules.rules {
             if let Rule::Sort(at) = rule {
@@ -138,11 +166,13 @@ impl<'a> Scorer<'a> {
             ranks.push((max.saturating_sub(cost).max(1), max));
             bucket.retain(|profile| profile.costs[cost_at] == cost);
             cost_at += 1;
-            classed |= *rule == Rule::Typo;
+            let before = known;
+            known.classes |= *rule == Rule::Typo;
+            known.exact |= *rule == Rule::ExactWords;
             let used = match rule {
                 Rule::Words if cost_at == 1 => self.used_by_words(hit),
                 Rule::ExactAttribute => continue,
-                _ => self.used(&bucket, graph.as_ref(), &hit.costs[..cost_at], classed),
+                _ => self.used(&bucket, graph.as_ref(), &hit.costs[..cost_at], before, known),
             };
             if !used.is_empty() {
                 graph = Some(used);
@@ -163,13 +193,14 @@ impl<'a> Scorer<'a> {
         bucket: &[&Profile],
         graph: Option<&BTreeSet<Path>>,
         costs: &[u32],
-        classed: bool,
+        before: Known,
+        known: Known,
     ) -> BTreeSet<Path> {
-        let kept =
-            |path: &Path| graph.is_none_or(|graph| graph.contains(path) || graph.contains(&without_classes(path)));
+        let kept = |path: &Path, exact| graph.is_none_or(|graph| graph.contains(&before.of(path, exact)));
         let first = |profile: &&Profile| {
-            let mut paths = profile.paths.iter().filter(|(path, on)| on[..costs.len()] == *costs && kept(path));
-            paths.next().map(|(path, _)| if classed { path.clone() } else { without_classes(path) })
+            let mut paths = profile.paths.iter();
+            let found = paths.find(|(path, on, exact)| on[..costs.len()] == *costs && kept(path, *exact));
+            found.map(|(path, _, exact)| known.of(path, *exact))
         };
         bucket.iter().filter_map(first).collect()
     }
@@ -177,17 +208,20 @@ impl<'a> Scorer<'a> {
     /// The largest cost that a path can have under a rule.
     fn cost_max(&self, rule: Rule, path: &Path) -> u32 {
         let graph = &self.plan.graph;
-        let nodes = path.iter().filter_map(|step| match step {
-            Step::Node { at, .. } => Some(&graph.nodes[usize::from(*at)]),
+        let classed = path.iter().filter_map(|step| match step {
+            Step::Node { at, class } => Some((&graph.nodes[usize::from(*at)], *class)),
             Step::Drop(_) => None,
         });
+        let nodes = classed.clone().map(|(node, _)| node);
         let terms = || nodes.clone().map(|node| u32::from(node.len)).sum::<u32>();
         match rule {
             Rule::Words => {
                 let phrases: u32 = graph.nodes.iter().map(|node| node.phrase_words()).sum();
                 graph.drop_ranks.iter().flatten().count() as u32 + phrases.saturating_sub(1)
             }
-            Rule::Typo => nodes.map(|node| node.class_max() + node.join_cost()).sum(),
+            Rule::Typo => classed
+                .map(|(node, class)| if class == EXACT_CLASS { 0 } else { node.class_max() + node.join_cost() })
+                .sum(),
             Rule::Proximity => {
                 let mut before = None;
                 nodes
@@ -281,7 +315,7 @@ fn sort_detail(order: usize, by: &SortBy, value: &SortValue, hidden: &dyn Fn(&st
         }
         SortBy::Geo { shown, .. } => {
             let (point, distance) = match value {
-                SortValue::Point { distance, lat, lng } => {
+                SortValue::Point { distance, lat, lng, .. } => {
                     (json!({"lat": lat, "lng": lng}), json!((distance * 1000.0).round() / 1000.0))
                 }
                 _ => (Value::Null, Value::Null),

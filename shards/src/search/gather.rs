@@ -258,8 +258,8 @@ impl<'g> Gather<'g> {
             let same =
                 |by: &SortBy| matches!(by, SortBy::Geo { lat, lng, .. } if *lat == point.lat && *lng == point.lng);
             let at = ranked.question.plan.rules.sorts.iter().position(same);
-            if let Some(SortValue::Point { distance, .. }) = at.and_then(|at| hit.sorts.get(at)) {
-                extras.geo_distance = Some(*distance);
+            if let Some(SortValue::Point { own, .. }) = at.and_then(|at| hit.sorts.get(at)) {
+                extras.geo_distance = Some(*own);
             }
         }
         extras

@@ -2,14 +2,15 @@
 
 use std::cmp::Ordering;
 
-use ahash::AHashSet;
+use ahash::{AHashMap, AHashSet};
 
 use super::answer::FacetAnswer;
 use super::messages::{RankQuestion, RankedReply};
 use crate::facets::distinct::GroupValue;
+use crate::facets::geo::sort_buckets;
 use crate::ids::DocId;
 use crate::rank::score::{ScoreFacts, Scorer};
-use crate::rank::{RankPlan, RankedDoc};
+use crate::rank::{RankPlan, RankedDoc, Rule, SortBy, SortValue};
 
 /// What keeps documents out of the merged order.
 #[derive(Clone, Copy)]
@@ -86,12 +87,71 @@ pub(super) fn merge(question: RankQuestion, replies: Vec<RankedReply>, limits: M
     Ranked { question, docs, facts, removed, total, facets: None, expired }
 }
 
+/// Gives the documents of each bucket of a distance sort the distance and point of its first one, so that they compare as
+/// equal there. Which documents share a bucket depends on all of them. Returns whether anything changed.
+fn share_points(
+    plan: &RankPlan,
+    all: &mut [(RankedDoc, Vec<GroupValue>)],
+    facts: &mut ScoreFacts,
+    candidates: usize,
+) -> bool {
+    let mut changed = false;
+    for (rule, sort) in plan.rules.rules.iter().enumerate() {
+        let Rule::Sort(at) = sort else { continue };
+        let at = usize::from(*at);
+        let SortBy::Geo { descending, .. } = plan.rules.sorts[at] else { continue };
+        let mut shared: AHashMap<u64, SortValue> = AHashMap::new();
+        for run in all.chunk_by_mut(|a, b| !a.0.skipped && !b.0.skipped && plan.compare_rules(&a.0, &b.0, rule).is_eq())
+        {
+            let distances: Vec<(f64, (DocId, usize))> = run
+                .iter()
+                .enumerate()
+                .filter_map(|(place, (doc, _))| match doc.sorts.get(at) {
+                    Some(SortValue::Point { own, .. }) => Some((*own, (doc.doc, place))),
+                    _ => None,
+                })
+                .collect();
+            let walked = if rule == 0 { candidates } else { run.len() };
+            for bucket in sort_buckets(&distances, descending, walked).iter().filter(|bucket| bucket.len() > 1) {
+                let first = run[bucket[0].1].0.sorts[at].clone();
+                for (_, place) in &bucket[1..] {
+                    changed |= share(&mut run[*place].0.sorts[at], &first);
+                    if let SortValue::Point { own, .. } = run[*place].0.sorts[at] {
+                        shared.insert(own.to_bits(), first.clone());
+                    }
+                }
+            }
+        }
+        let points = facts.profiles.iter_mut().map(|profile| &mut profile.sorts);
+        for sorts in points.chain(facts.used.iter_mut().map(|(sorts, ..)| sorts)) {
+            if let Some(SortValue::Point { own, .. }) = sorts.get(at)
+                && let Some(first) = shared.get(&own.to_bits())
+            {
+                share(&mut sorts[at], first);
+            }
+        }
+    }
+    changed
+}
+
+/// Takes over the point of a bucket's first document; returns whether that was another one.
+fn share(value: &mut SortValue, first: &SortValue) -> bool {
+    let (SortValue::Point { distance, lat, lng, .. }, SortValue::Point { distance: d, lat: a, lng: o, .. }) =
+        (value, first)
+    else {
+        return false;
+    };
+    (*distance, *lat, *lng) = (*d, *a, *o);
+    true
+}
+
 /// The documents of all partitions in order, as far as the order is known, each with the values of its groups.
 fn ordered(
     plan: &RankPlan,
     replies: Vec<RankedReply>,
     by_groups: bool,
 ) -> (Vec<(RankedDoc, Vec<GroupValue>)>, ScoreFacts) {
+    let candidates = replies.iter().map(|reply| reply.part.candidates).sum::<u64>() as usize;
     let mut facts = ScoreFacts::default();
     let mut all: Vec<(RankedDoc, Vec<GroupValue>)> = Vec::new();
     let mut incomplete_ends: Vec<RankedDoc> = Vec::new();
@@ -110,6 +170,9 @@ fn ordered(
         (a, b) => a.cmp(&b),
     };
     all.sort_unstable_by(|a, b| order(&a.0, &b.0));
+    if plan.geo_rule().is_some() && share_points(plan, &mut all, &mut facts, candidates) {
+        all.sort_unstable_by(|a, b| order(&a.0, &b.0));
+    }
     // What a partition holds beyond its last document is unknown, so the merged order is known up to the first such end; to
     // the end of its bucket where partitions answer whole buckets.
     if let Some(end) = incomplete_ends.iter().min_by(|a, b| order(a, b)) {

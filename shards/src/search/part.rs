@@ -219,7 +219,7 @@ impl SortSource for ColumnSorter {
                 Ok(match key.value(by.is_descending()) {
                     KeyValue::Number(distance) if is_geo => {
                         match columns.point(LocalDocId(*doc)).map_err(|error| error.to_string())? {
-                            Some(point) => SortValue::Point { distance, lat: point.lat, lng: point.lng },
+                            Some(point) => SortValue::Point { distance, lat: point.lat, lng: point.lng, own: distance },
                             None => SortValue::Missing,
                         }
                     }

@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 
 use roaring::RoaringBitmap;
 
-use super::{EXACT_DOCUMENTS_MAX, FacetPlan};
+use super::{EXACT_DOCUMENTS_MAX, FacetPlan, PlannedFacet};
 use crate::facets::columns::{ColumnError, Columns};
 use crate::facets::source::FacetSource;
 use crate::ids::{DocId, FieldId, LocalDocId};
+use crate::settings::FacetOrder;
 
 /// Counts of all facets of a plan, in its order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,7 +29,19 @@ pub(super) struct FieldCounts {
     pub strings: BTreeMap<Box<str>, StringCount>,
     /// The bits of the least and the greatest number.
     pub range: Option<(u64, u64)>,
+    /// All values of the field, for the order by count; `None` when that is not asked for or there are too many.
+    pub all: Option<AllValues>,
 }
+
+/// The values that the documents of a field have, counted or not; sorted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct AllValues {
+    pub numbers: Vec<u64>,
+    pub strings: Vec<Box<str>>,
+}
+
+/// Fields of more values are ordered by count without regard to where their values stand among all.
+const RANKED_VALUES_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StringCount {
@@ -46,10 +59,15 @@ pub fn count_facets(
     documents: &RoaringBitmap,
 ) -> Result<FacetCounts, ColumnError> {
     let counter = Counter { source, columns: source.columns(), documents };
-    let count = |field: FieldId| {
-        if documents.len() <= EXACT_DOCUMENTS_MAX { counter.by_document(field) } else { counter.by_value(field) }
+    let count = |facet: &PlannedFacet| {
+        let exact = documents.len() <= EXACT_DOCUMENTS_MAX;
+        let mut counts = if exact { counter.by_document(facet.field)? } else { counter.by_value(facet.field)? };
+        if facet.order == FacetOrder::Count {
+            counts.all = counter.all_values(facet.field)?;
+        }
+        Ok(counts)
     };
-    let facets = plan.facets.iter().map(|facet| count(facet.field)).collect::<Result<_, _>>()?;
+    let facets = plan.facets.iter().map(count).collect::<Result<_, _>>()?;
     Ok(FacetCounts { facets, documents: documents.len() })
 }
 
@@ -104,6 +122,22 @@ impl Counter<'_> {
         Ok(counts)
     }
 
+    fn all_values(&self, field: FieldId) -> Result<Option<AllValues>, ColumnError> {
+        let mut all = AllValues::default();
+        let go_on = |len: usize| {
+            if len <= RANKED_VALUES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        self.columns.walk_numbers(field, false, &mut |bits, _| {
+            all.numbers.push(*bits);
+            Ok(go_on(all.numbers.len()))
+        })?;
+        self.columns.walk_strings(field, false, &mut |value, _| {
+            all.strings.push(value.into());
+            Ok(go_on(all.strings.len()))
+        })?;
+        Ok(Some(all).filter(AllValues::are_few))
+    }
+
     fn spelling(&self, field: FieldId, document: LocalDocId, value: &str) -> Result<Box<str>, ColumnError> {
         let values = self.columns.values(field, document)?;
         let spelling = values.and_then(|values| values.strings().find(|(found, _)| *found == value));
@@ -125,8 +159,25 @@ impl FacetCounts {
     }
 }
 
+impl AllValues {
+    fn are_few(&self) -> bool {
+        self.numbers.len().max(self.strings.len()) <= RANKED_VALUES_MAX
+    }
+
+    fn merge(mut self, other: Self) -> Option<Self> {
+        self.numbers.extend(other.numbers);
+        self.strings.extend(other.strings);
+        self.numbers.sort_unstable();
+        self.numbers.dedup();
+        self.strings.sort_unstable();
+        self.strings.dedup();
+        Some(self).filter(Self::are_few)
+    }
+}
+
 impl FieldCounts {
     fn merge(&mut self, other: Self) {
+        self.all = self.all.take().zip(other.all).and_then(|(mine, theirs)| mine.merge(theirs));
         for (bits, count) in other.numbers {
             *self.numbers.entry(bits).or_default() += count;
         }

@@ -1,6 +1,7 @@
 //! The order and limit of facet values, and their JSON.
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use ahash::AHashMap;
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -65,6 +66,12 @@ fn shown(counts: &FieldCounts, order: FacetOrder, values_max: u64, documents: u6
     if order == FacetOrder::Count {
         numbers.sort_by_key(|(bits, count)| Reverse((*count, *bits)));
         strings.sort_by(|left, right| (right.1.count, right.0).cmp(&(left.1.count, left.0)));
+        if let Some(all) = &counts.all {
+            let rank = |bits: u64| all.numbers.binary_search(&bits).unwrap_or_default();
+            numbers = found_by_count(numbers, all.numbers.len(), |(bits, count)| (rank(*bits), *count));
+            let rank = |value: &str| all.strings.binary_search_by(|other| (**other).cmp(value)).unwrap_or_default();
+            strings = found_by_count(strings, all.strings.len(), |(value, count)| (rank(value), count.count));
+        }
     }
     let mut numbers: Vec<(String, u64)> =
         numbers.into_iter().map(|(bits, count)| (number_text(number_of_bits(bits)), count)).collect();
@@ -90,6 +97,43 @@ fn shown(counts: &FieldCounts, order: FacetOrder, values_max: u64, documents: u6
         }
     }
     shown.values
+}
+
+/// Values that stand together under one node of the tree in which the interface keeps a field's values.
+const NODE_VALUES: usize = 4;
+/// Nodes that a level of that tree has at least.
+const LEVEL_NODES_MIN: usize = 5;
+
+/// Puts values in the order in which a walk down that tree finds them by falling count. Of equal counts single values come
+/// before nodes, so a value that has the count of a node to itself comes after its equals; else the greater value is first.
+/// `place` gives a value's place among all values of the field, and its count.
+fn found_by_count<T>(values: Vec<T>, all: usize, place: impl Fn(&T) -> (usize, u64)) -> Vec<T> {
+    let mut levels = 0;
+    while all.div_ceil(NODE_VALUES.pow(levels + 1)) >= LEVEL_NODES_MIN {
+        levels += 1;
+    }
+    let mut heap: BinaryHeap<(u64, Reverse<u32>, usize)> = BinaryHeap::new();
+    let mut nodes: Vec<AHashMap<usize, u64>> = vec![AHashMap::new(); levels as usize + 1];
+    let mut by_place: AHashMap<usize, T> = AHashMap::with_capacity(values.len());
+    for value in values {
+        let (at, count) = place(&value);
+        for (level, nodes) in nodes.iter_mut().enumerate() {
+            *nodes.entry(at / NODE_VALUES.pow(level as u32)).or_default() += count;
+        }
+        by_place.insert(at, value);
+    }
+    heap.extend(nodes[levels as usize].iter().map(|(at, count)| (*count, Reverse(levels), *at)));
+    let mut found = Vec::with_capacity(by_place.len());
+    while let Some((_, Reverse(level), at)) = heap.pop() {
+        let Some(below) = level.checked_sub(1) else {
+            found.extend(by_place.remove(&at));
+            continue;
+        };
+        let children = at * NODE_VALUES..(at + 1) * NODE_VALUES;
+        let counts = children.filter_map(|child| Some((*nodes[below as usize].get(&child)?, Reverse(below), child)));
+        heap.extend(counts);
+    }
+    found
 }
 
 impl Distribution {
