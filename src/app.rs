@@ -15,7 +15,7 @@ use shards::ids::CoreId;
 use shards::mesh::Mesh;
 use shards::runtime::{Queue, Runtime};
 use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest};
-use shards::search::{SearchAnswer, SearchError, SearchRequest};
+use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest};
 use shards::timestamp::Timestamp;
 use time::OffsetDateTime;
 
@@ -236,6 +236,15 @@ impl Reader for EngineReader {
     ) -> LocalBoxFuture<'static, Result<SearchAnswer, SearchError>> {
         let engine = self.0.clone();
         async move { engine.search(&view, request).await }.boxed_local()
+    }
+
+    fn facet_search(
+        &self,
+        view: Arc<IndexView>,
+        request: FacetSearchRequest,
+    ) -> LocalBoxFuture<'static, Result<Vec<(String, u64)>, SearchError>> {
+        let engine = self.0.clone();
+        async move { engine.facet_search(&view, request).await }.boxed_local()
     }
 
     fn federated_search(

@@ -6,7 +6,7 @@ use futures_util::future::LocalBoxFuture;
 use shards::document::RawDocument;
 use shards::engine::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
 use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest};
-use shards::search::{SearchAnswer, SearchError, SearchRequest};
+use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest};
 
 /// Reads at the epoch of a view, from any core.
 pub trait Reader {
@@ -30,6 +30,13 @@ pub trait Reader {
         view: Arc<IndexView>,
         request: SearchRequest,
     ) -> LocalBoxFuture<'static, Result<SearchAnswer, SearchError>>;
+
+    /// The values of a facet, each with the number of documents that have it.
+    fn facet_search(
+        &self,
+        view: Arc<IndexView>,
+        request: FacetSearchRequest,
+    ) -> LocalBoxFuture<'static, Result<Vec<(String, u64)>, SearchError>>;
 
     /// The answer to several searches that become one list; `views` are in the order of the request's indexes.
     fn federated_search(

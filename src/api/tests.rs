@@ -11,7 +11,7 @@ use shards::document::RawDocument;
 use shards::engine::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
 use shards::ids::{DocId, FieldId};
 use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest};
-use shards::search::{SearchAnswer, SearchError, SearchRequest};
+use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest};
 
 use super::reader::Reader;
 use super::router::Router;
@@ -52,6 +52,14 @@ impl Reader for OneDocument {
     ) -> LocalBoxFuture<'static, Result<SearchAnswer, SearchError>> {
         let answer = SearchAnswer { hits: b"[{}]".to_vec(), hit_count: 1, total: 1, ..SearchAnswer::default() };
         async move { Ok(answer) }.boxed_local()
+    }
+
+    fn facet_search(
+        &self,
+        _: Arc<IndexView>,
+        _: FacetSearchRequest,
+    ) -> LocalBoxFuture<'static, Result<Vec<(String, u64)>, SearchError>> {
+        async move { Ok(vec![("red".to_owned(), 1)]) }.boxed_local()
     }
 
     fn federated_search(

@@ -16,7 +16,8 @@ use crate::query::Cutter;
 use crate::runtime::{Nanos, Runtime};
 use crate::search::federated::{FederatedAccess, FederatedAnswer, FederatedError, FederatedRequest, federated_search};
 use crate::search::{
-    Ask, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError, SearchRequest, SearchedIndex, answer_part,
+    Ask, FacetSearchRequest, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError, SearchRequest,
+    SearchedIndex, answer_part,
 };
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
@@ -64,6 +65,30 @@ impl Engine {
             let answer =
                 crate::search::search(&searched(view, &planner), &request, &asker, &RuntimePacer(self.runtime.clone()))
                     .await;
+            if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
+                return answer;
+            }
+            latest = Some(self.latest(index.id).await.map_err(|error| SearchError::Partition(error.to_string()))?);
+        }
+        Err(SearchError::Partition("the index moves on too fast".into()))
+    }
+
+    /// Answers a search for the values of a facet, at an epoch as in [`Self::search`].
+    ///
+    /// # Errors
+    /// Those of [`crate::search::search_facet_values`].
+    pub async fn facet_search(
+        &self,
+        index: &IndexView,
+        request: FacetSearchRequest,
+    ) -> Result<Vec<(String, u64)>, SearchError> {
+        let mut latest: Option<IndexView> = None;
+        for attempt in 1.. {
+            let view = latest.as_ref().unwrap_or(index);
+            let asker = Asker { engine: self, view, gone: Cell::new(false) };
+            let planner = self.planners.get(&view.settings);
+            let pacer = RuntimePacer(self.runtime.clone());
+            let answer = crate::search::search_facet_values(&searched(view, &planner), &request, &asker, &pacer).await;
             if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
                 return answer;
             }

@@ -9,6 +9,7 @@ use super::federated::FieldValue;
 use crate::facets::Filter;
 use crate::facets::distinct::GroupValue;
 use crate::facets::distribution::{FacetCounts, FacetPlan};
+use crate::facets::facet_search::FacetHits;
 use crate::format::{FormatPlan, HitExtras};
 use crate::ids::LocalDocId;
 use crate::query::{FieldTable, NodeFacts, NodeQuestion};
@@ -37,6 +38,15 @@ pub enum PartQuestion {
         searches: Vec<NarrowQuestion>,
         /// What to count over the documents that are left.
         facets: Option<Arc<FacetPlan>>,
+    },
+    /// The values of a facet that match, with how many of the documents left of a search have each.
+    FacetSearch {
+        /// The search.
+        search: Box<NarrowQuestion>,
+        /// The facet's dotted path.
+        field: Arc<str>,
+        /// What the values begin with; `None`: all.
+        query: Option<Arc<str>>,
     },
     /// The values of fields of documents, in the order given.
     Values {
@@ -95,6 +105,8 @@ pub enum PartReply {
     Ranked(Box<RankedReply>),
     /// To [`PartQuestion::Narrow`]: how many are left, and the counts of their facets.
     Narrowed(u64, Box<FacetCounts>),
+    /// To [`PartQuestion::FacetSearch`].
+    FacetHits(Box<FacetHits>),
     /// To [`PartQuestion::Values`]: for each document, for each path.
     Values(Vec<Vec<Vec<FieldValue>>>),
     /// To [`PartQuestion::Fetch`]: a JSON object for each hit.

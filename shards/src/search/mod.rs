@@ -5,6 +5,7 @@
 //! are merged; then for the bytes of those that are on the page.
 
 pub mod answer;
+pub mod facet_values;
 pub mod federated;
 pub mod gather;
 mod merge;
@@ -18,6 +19,7 @@ mod replay;
 pub mod request;
 
 pub use answer::{FacetAnswer, SearchAnswer, SearchError};
+pub use facet_values::{FacetSearchRequest, search_facet_values};
 pub use gather::{Ask, SearchedIndex, search};
 pub use messages::{PartQuestion, PartReply};
 pub use part::{Pacer, SearchPartition, answer_part};

@@ -22,18 +22,7 @@ pub(super) async fn narrow(
 ) -> Result<(u64, FacetCounts), SearchError> {
     let mut asked: Vec<Vec<NarrowQuestion>> = vec![Vec::with_capacity(searches.len()); usize::from(partitions)];
     for ranked in searches {
-        let kept = split(ranked.docs.iter().map(|hit| hit.doc), partitions);
-        let dropped = split(ranked.removed.dropped.iter().copied(), partitions);
-        let values = Arc::new(ranked.removed.values.clone());
-        for (questions, (kept, dropped)) in asked.iter_mut().zip(kept.into_iter().zip(dropped)) {
-            questions.push(NarrowQuestion {
-                ranked: ranked.question.clone(),
-                values: values.clone(),
-                kept,
-                dropped,
-                only_kept: ranked.removed.only_kept,
-            });
-        }
+        asked.iter_mut().zip(questions(ranked, partitions)).for_each(|(questions, question)| questions.push(question));
     }
     let asked = asked.into_iter().enumerate().map(|(number, searches)| {
         ask.ask(PartitionNo(number as u16), PartQuestion::Narrow { searches, facets: facets.clone() })
@@ -45,6 +34,20 @@ pub(super) async fn narrow(
         counts.merge(*facets);
     }
     Ok((total, counts))
+}
+
+/// What each partition is told of a search.
+pub(super) fn questions(ranked: &Ranked, partitions: u16) -> impl Iterator<Item = NarrowQuestion> {
+    let kept = split(ranked.docs.iter().map(|hit| hit.doc), partitions);
+    let dropped = split(ranked.removed.dropped.iter().copied(), partitions);
+    let values = Arc::new(ranked.removed.values.clone());
+    kept.into_iter().zip(dropped).map(move |(kept, dropped)| NarrowQuestion {
+        ranked: ranked.question.clone(),
+        values: values.clone(),
+        kept,
+        dropped,
+        only_kept: ranked.removed.only_kept,
+    })
 }
 
 /// Documents by the partition that owns them.

@@ -14,6 +14,7 @@ use super::messages::{NarrowQuestion, PartQuestion, PartReply, RankQuestion, Ran
 use crate::facets::columns::ColumnError;
 use crate::facets::distinct::{group_members, group_values};
 use crate::facets::distribution::{FacetCounts, FacetPlan, count_facets};
+use crate::facets::facet_search::search_facet;
 use crate::facets::geo::GeoPoint;
 use crate::facets::sort::{SortCriterion, SortValue as KeyValue, sort_keys};
 use crate::facets::{FacetError, FacetSource, SortBy as CriterionBy};
@@ -67,6 +68,12 @@ pub async fn answer_part(
         PartQuestion::CountTerms(plan) => Ok(PartReply::Counts(count_terms(partition, plan))),
         PartQuestion::Rank(question) => rank(partition, question, pacer).await,
         PartQuestion::Narrow { searches, facets } => narrow(&partition, &searches, facets.as_deref(), pacer).await,
+        PartQuestion::FacetSearch { search, field, query } => {
+            let left = left_of(&partition, &search)?;
+            pause(pacer).await;
+            let hits = search_facet(&*partition, &field, query.as_deref(), &left).map_err(column_error)?;
+            Ok(PartReply::FacetHits(Box::new(hits)))
+        }
         PartQuestion::Values { paths, docs } => federated::part::values(&*partition, &paths, &docs, pacer).await,
         PartQuestion::Fetch { plan, hits } => {
             let mut written = Vec::with_capacity(hits.len());

@@ -1,6 +1,7 @@
 //! Searches: from the request to the answer's envelope. Finding, ranking and formatting is the engine's.
 
 mod envelope;
+mod facets;
 mod federated;
 mod multi;
 mod one;
@@ -23,6 +24,7 @@ pub fn routes() -> Vec<Route<App>> {
     routes! {
         Get "/indexes/{uid}/search" Search => get;
         Post "/indexes/{uid}/search" Search => post;
+        Post "/indexes/{uid}/facet-search" Search => facets::post;
         Post "/multi-search" Search => multi::post;
     }
 }

@@ -1,5 +1,6 @@
 //! What a search asks for, from a body or from a query string: types and ranges, nothing that needs the index.
 
+pub mod facet;
 pub mod many;
 
 use serde_json::Value;

@@ -99,7 +99,8 @@ fn recall_stays_under_churn() {
     fill(&partition, &documents, 1);
     let fresh = recall(&partition.snapshot(), &documents, None, Plan::Walk);
     for round in 0..6u64 {
-        let half: Documents = documents.clone().into_iter().filter(|(doc, _)| (doc + round as u32).is_multiple_of(2)).collect();
+        let half: Documents =
+            documents.clone().into_iter().filter(|(doc, _)| (doc + round as u32).is_multiple_of(2)).collect();
         let mut draft = partition.begin().expect("the only one");
         for doc in half.keys() {
             block_on(draft.remove(*doc, &Unpaced)).expect("it goes");

@@ -1,0 +1,69 @@
+//! A search for values of a facet among the documents that a search finds.
+
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+
+use super::answer::SearchError;
+use super::gather::{Ask, Gather, SearchedIndex, unexpected};
+use super::messages::{PartQuestion, PartReply};
+use super::narrow::questions;
+use super::part::Pacer;
+use super::plan;
+use super::request::{PageRequest, SearchRequest};
+use crate::facets::facet_search::{FacetHits, check_facet_name, check_facet_search_enabled};
+use crate::ids::PartitionNo;
+
+/// Hits for which a search is run when it is not exhaustive.
+const SEARCHED_HITS: u64 = 20;
+
+/// A search for values of one facet.
+#[derive(Clone, Debug, Default)]
+pub struct FacetSearchRequest {
+    /// Whose documents count. Its page, order and format have no meaning.
+    pub search: SearchRequest,
+    /// The facet's dotted path.
+    pub name: String,
+    /// What the values begin with, with some typos; `None`: all.
+    pub query: Option<String>,
+    /// Whether thresholds and distinct groups are followed to the last document.
+    pub exhaustive: bool,
+}
+
+/// The values found, each with the number of documents that have it, in the facet's order and cut to its limit.
+///
+/// # Errors
+/// `facet_search_disabled`, `invalid_facet_search_facet_name`, and those of [`plan::check`].
+pub async fn search_facet_values(
+    index: &SearchedIndex<'_>,
+    request: &FacetSearchRequest,
+    ask: &dyn Ask,
+    pacer: &dyn Pacer,
+) -> Result<Vec<(String, u64)>, SearchError> {
+    check_facet_search_enabled(index.settings)?;
+    let mut search = request.search.clone();
+    search.page = match request.exhaustive {
+        true => PageRequest::Numbered { page: 1, hits_per_page: SEARCHED_HITS },
+        false => PageRequest::Window { offset: 0, limit: SEARCHED_HITS },
+    };
+    let narrows = search.ranking_score_threshold.is_some() || plan::distinct_field(&search, index.settings).is_some();
+    plan::check(&search, index.settings, index.fields)?;
+    check_facet_name(&request.name, index.settings)?;
+    let gather = Gather::new(index, &search, ask, pacer);
+    let graph = gather.resolved_graph().await?;
+    let (_, limit) = search.page.window(index.settings.pagination.max_total_hits);
+    let ranked = gather.ranked(graph, 0, if narrows { limit } else { 0 }).await?;
+    let field: Arc<str> = request.name.as_str().into();
+    let query: Option<Arc<str>> = request.query.as_deref().map(Arc::from);
+    let asked = questions(&ranked, index.partitions).enumerate().map(|(number, search)| {
+        let (field, query) = (field.clone(), query.clone());
+        let question = PartQuestion::FacetSearch { search: Box::new(search), field, query };
+        ask.ask(PartitionNo(number as u16), question)
+    });
+    let mut all = FacetHits::default();
+    for reply in try_join_all(asked).await? {
+        let PartReply::FacetHits(hits) = reply else { return Err(unexpected()) };
+        all.merge(*hits);
+    }
+    Ok(all.finish(&request.name, request.query.as_deref(), index.settings))
+}

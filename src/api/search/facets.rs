@@ -1,0 +1,34 @@
+//! The route that searches for values of a facet.
+
+use serde_json::{Value, json};
+use shards::facets::facet_search::check_facet_search_enabled;
+use shards::search::FacetSearchRequest;
+
+use super::enter;
+use super::one::{check_unbuilt, read_filter};
+use super::params::facet::FacetSearchParams;
+use crate::api::error::ApiError;
+use crate::api::router::{Answer, Call};
+use crate::app::App;
+use crate::http::Response;
+
+pub(super) async fn post(call: Call<App>) -> Answer {
+    let started = call.app.runtime.unix_time();
+    let params = FacetSearchParams::from_body(&call.json()?)?;
+    let uid = call.index_uid()?;
+    let state = call.app.control.state();
+    let view = state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?.clone();
+    check_facet_search_enabled(&view.settings)?;
+    check_unbuilt(&params.search, &view, state.features)?;
+    let mut search = params.search.request.clone();
+    read_filter(&call, uid, &params.search, &mut search)?;
+    let FacetSearchParams { name, query, exhaustive, .. } = params;
+    let request = FacetSearchRequest { search, name, query: query.clone(), exhaustive };
+    let place = enter(&call).await?;
+    let found = call.app.reader.facet_search(view, request).await?;
+    drop(place);
+    let hits: Vec<Value> = found.iter().map(|(value, count)| json!({"value": value, "count": count})).collect();
+    let took = call.app.runtime.unix_time().saturating_sub(started).as_millis() as u64;
+    let answer = json!({"facetHits": hits, "facetQuery": query, "processingTimeMs": took});
+    Ok(Response::json(200, answer.to_string().into_bytes()))
+}
