@@ -4,6 +4,7 @@ pub mod api;
 pub mod app;
 pub mod archive;
 pub mod auth;
+pub mod chats;
 pub mod control;
 pub mod dumps;
 pub mod export;

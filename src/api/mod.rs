@@ -2,6 +2,7 @@
 //! the engine or the control plane, and encode.
 
 pub mod batches;
+pub mod chats;
 pub mod copies;
 pub mod decode;
 pub mod documents;
@@ -30,6 +31,7 @@ use crate::app::App;
 pub fn routes() -> Vec<Route<App>> {
     let parts = [
         batches::routes(),
+        chats::routes(),
         copies::routes(),
         documents::routes(),
         export::routes(),

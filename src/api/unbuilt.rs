@@ -13,12 +13,6 @@ pub fn routes() -> Vec<Route<App>> {
         Post "/logs/stream" MetricsGet => logs;
         Delete "/logs/stream" MetricsGet => logs;
         Post "/logs/stderr" MetricsGet => logs;
-        Get "/chats" ChatsGet => chats;
-        Get "/chats/{workspace}" ChatsGet => chats;
-        Delete "/chats/{workspace}" ChatsDelete => chats;
-        Get "/chats/{workspace}/settings" ChatsSettingsGet => chats;
-        Patch "/chats/{workspace}/settings" ChatsSettingsUpdate => chats;
-        Delete "/chats/{workspace}/settings" ChatsSettingsUpdate => chats;
         Post "/chats/{workspace}/chat/completions" ChatCompletions => chats;
         Post "/dynamic-search-rules" DynamicSearchRulesGet => search_rules;
         Get "/dynamic-search-rules/{uid}" DynamicSearchRulesGet => search_rules;
@@ -36,7 +30,7 @@ async fn logs(_: Call<App>) -> Answer {
 }
 
 async fn chats(_: Call<App>) -> Answer {
-    refuse("Using the routes under `/chats`", "chatCompletions")
+    refuse("Talking to a model", "chatCompletions")
 }
 
 async fn search_rules(_: Call<App>) -> Answer {

@@ -10,6 +10,7 @@ use super::state::ControlState;
 use super::storage::record::Changes;
 use crate::api::uuids;
 use crate::auth::{ApiKey, KeySet, key_already_exists, key_not_found};
+use crate::chats::Chats;
 use crate::webhooks::Webhooks;
 
 /// Brings the state up to date with a change that is durable.
@@ -42,6 +43,11 @@ impl ControlPlane {
                 let mut webhooks = Webhooks::clone(&self.state().webhooks);
                 changes.webhooks.push(change.apply(&mut webhooks)?);
                 Box::new(move |state| state.webhooks = Arc::new(webhooks))
+            }
+            ControlChange::Chat(change) => {
+                let mut chats = Chats::clone(&self.state().chats);
+                changes.chats.push(change.apply(&mut chats)?);
+                Box::new(move |state| state.chats = Arc::new(chats))
             }
             ControlChange::CreateKey(_) | ControlChange::UpdateKey(_) | ControlChange::DeleteKey(_) => {
                 let keys = self.change_keys(change, &mut changes)?;
@@ -77,7 +83,10 @@ impl ControlPlane {
                 }
                 changes.keys.push((uid, None));
             }
-            ControlChange::SetFeatures(_) | ControlChange::Network(_) | ControlChange::Webhook(_) => {}
+            ControlChange::SetFeatures(_)
+            | ControlChange::Chat(_)
+            | ControlChange::Network(_)
+            | ControlChange::Webhook(_) => {}
         }
         Ok(KeySet::new(self.config.master_key.as_deref(), keys))
     }

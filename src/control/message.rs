@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::features::Features;
 use super::state::ControlState;
 use crate::auth::ApiKey;
+use crate::chats::ChatChange;
 use crate::network::NetworkPatch;
 use crate::tasks::filter::{Filter, Page, Scope};
 use crate::tasks::task::{BatchUid, NewTask, Task, TaskUid};
@@ -116,6 +117,8 @@ pub enum ControlChange {
     DeleteKey(Uuid),
     /// Set all switches.
     SetFeatures(Features),
+    /// Change chat workspaces; see [`ChatChange`].
+    Chat(ChatChange),
     /// Change the topology; the errors of [`NetworkPatch::applied`].
     Network(Box<NetworkPatch>),
     /// Change the webhooks; see [`WebhookChange`].

@@ -158,7 +158,17 @@ impl Start {
         outgoing: Client,
     ) -> Rc<ControlPlane> {
         let Recovered {
-            mut queue, batches, finished, next_batch, keys, features, indexes, network, mut webhooks, ..
+            mut queue,
+            batches,
+            finished,
+            next_batch,
+            keys,
+            features,
+            indexes,
+            chats,
+            network,
+            mut webhooks,
+            ..
         } = self.recovered;
         if let Some(webhook) = &config.webhook {
             webhooks.insert(Uuid::nil(), webhook.clone());
@@ -174,6 +184,7 @@ impl Start {
             indexes: Arc::new(self.views),
             keys: Arc::new(keys),
             features: features.or(config.features),
+            chats: Arc::new(chats),
             network: Arc::new(network),
             webhooks: Arc::new(webhooks),
         };

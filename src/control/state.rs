@@ -7,6 +7,7 @@ use shards::engine::IndexView;
 
 use super::features::Features;
 use crate::auth::KeySet;
+use crate::chats::Chats;
 use crate::network::Network;
 use crate::webhooks::Webhooks;
 
@@ -25,6 +26,8 @@ pub struct ControlState {
     pub keys: Arc<KeySet>,
     /// The switches.
     pub features: Features,
+    /// The chat workspaces.
+    pub chats: Arc<Chats>,
     /// The other instances.
     pub network: Arc<Network>,
     /// Who is told of finished tasks.

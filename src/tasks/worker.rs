@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
+use roaring::RoaringBitmap;
 use shards::engine::{Batch as Operations, IndexView};
 use shards::error::UserError;
 use shards::runtime::{Checkpoint, Queue};
@@ -341,12 +342,13 @@ impl Run<'_> {
         plane.batches.borrow_mut().insert(&batch);
         plane.processing.replace(None);
         plane.ended.replace(Some(batch));
-        plane.announce(&tasks);
+        let ended: RoaringBitmap = tasks.iter().map(|task| task.uid.0).collect();
         let mut checkpoint = Checkpoint::default();
         for task in tasks {
             checkpoint.tick(&*plane.runtime).await;
             plane.queue.borrow_mut().finish(task);
         }
+        plane.announce(&ended);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::control::inbox::Signal;
 use crate::control::plane::ControlPlane;
 use crate::http::Method;
 use crate::outgoing::{Deadlines, GzipPayload, Request};
-use crate::tasks::task::{Task, TaskUid};
+use crate::tasks::task::TaskUid;
 use crate::tasks::view;
 
 /// Batches that may wait for one webhook. When it is full, the newest is dropped.
@@ -66,16 +66,15 @@ impl WebhookQueue {
 }
 
 impl ControlPlane {
-    /// Tells every webhook of a batch that has ended; returns at once.
-    pub(crate) fn announce(&self, tasks: &[Rc<Task>]) {
+    /// Tells every webhook of a batch whose tasks are shown as ended; returns at once.
+    pub(crate) fn announce(&self, batch: &RoaringBitmap) {
         let webhooks = self.state().webhooks.clone();
         if webhooks.is_empty() {
             return;
         }
-        let batch: RoaringBitmap = tasks.iter().map(|task| task.uid.0).collect();
         let mut queues = self.deliveries.queues.borrow_mut();
         for uid in webhooks.keys() {
-            queues.entry(*uid).or_default().push(*uid, &batch);
+            queues.entry(*uid).or_default().push(*uid, batch);
         }
         self.deliveries.arrived.raise();
     }

@@ -11,6 +11,7 @@ use storage_engine::TreeId;
 use uuid::Uuid;
 
 use crate::auth::ApiKey;
+use crate::chats::ChatSettings;
 use crate::control::features::Features;
 use crate::network::Network;
 use crate::tasks::batch::Batch;
@@ -32,6 +33,8 @@ pub const DROPPING: TreeId = TreeId(5);
 
 /// Webhook uid (16 bytes) -> webhook, its secrets in clear.
 pub const WEBHOOKS: TreeId = TreeId(6);
+/// Name of a chat workspace -> its settings, the key in clear.
+pub const CHATS: TreeId = TreeId(7);
 
 /// In [`META`]: the version of this format.
 pub const FORMAT: &[u8] = b"format";
@@ -76,6 +79,8 @@ pub struct Changes {
     pub forgotten_batches: RoaringBitmap,
     /// Keys made or changed, or (`None`) taken away.
     pub keys: Vec<(Uuid, Option<ApiKey>)>,
+    /// Chat workspaces made or changed, or (`None`) taken away.
+    pub chats: Vec<(String, Option<ChatSettings>)>,
     /// The network as it is now.
     pub network: Option<Arc<Network>>,
     /// Webhooks made or changed, or (`None`) taken away.

@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::record::{self, Changes, FinishedSet, IndexEntry};
 use crate::archive::CopyError;
 use crate::auth::ApiKey;
+use crate::chats::Chats;
 use crate::control::features::Features;
 use crate::control::inbox::Inbox;
 use crate::control::message::ControlError;
@@ -62,6 +63,8 @@ pub struct Recovered {
     pub next_batch: u32,
     /// The keys.
     pub keys: BTreeMap<Uuid, ApiKey>,
+    /// The chat workspaces.
+    pub chats: Chats,
     /// The topology of the network.
     pub network: Network,
     /// The webhooks.
@@ -247,6 +250,12 @@ fn write_rest(txn: &mut WriteTxn, changes: &Changes) -> Result<(), ControlError>
             None => delete(txn, record::WEBHOOKS, uid.as_bytes())?,
         }
     }
+    for (name, settings) in &changes.chats {
+        match settings {
+            Some(settings) => put(txn, record::CHATS, name.as_bytes(), settings)?,
+            None => delete(txn, record::CHATS, name.as_bytes())?,
+        }
+    }
     if let Some(network) = &changes.network {
         put(txn, record::META, record::NETWORK, network)?;
     }
@@ -299,6 +308,11 @@ fn recover(store: &PageStore) -> Result<Recovered, ControlError> {
     for_each(&snapshot, record::KEYS, |_, value| {
         let key: ApiKey = decode(value, "a key")?;
         recovered.keys.insert(key.uid, key);
+        Ok(())
+    })?;
+    for_each(&snapshot, record::CHATS, |name, value| {
+        let name = String::from_utf8(name.to_vec()).map_err(|_| damaged("the name of a chat workspace"))?;
+        recovered.chats.insert(name, decode(value, "a chat workspace")?);
         Ok(())
     })?;
     for_each(&snapshot, record::WEBHOOKS, |uid, value| {

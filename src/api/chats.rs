@@ -1,0 +1,144 @@
+//! Chat workspaces and their settings.
+
+use serde_json::{Map, Value, json};
+
+use super::decode::{self, Node};
+use super::error::{ApiError, ErrorCode};
+use super::router::{Answer, Call, Route};
+use super::settings::mask::mask;
+use crate::app::App;
+use crate::chats::{ChatAccess, ChatChange, ChatPatch, ChatPrompts, ChatSettings, ChatSource, NAME_BYTES_MAX, find};
+use crate::control::ControlChange;
+use crate::http::Response;
+use crate::routes;
+
+/// Every mistake in a body has this code here.
+const CODE: ErrorCode = ErrorCode::BadRequest;
+
+/// The routes of this file.
+pub fn routes() -> Vec<Route<App>> {
+    routes! {
+        Get "/chats" ChatsGet => list;
+        Get "/chats/{workspace}" ChatsGet => one;
+        Delete "/chats/{workspace}" ChatsDelete => delete;
+        Get "/chats/{workspace}/settings" ChatsSettingsGet => settings;
+        Patch "/chats/{workspace}/settings" ChatsSettingsUpdate => update;
+        Delete "/chats/{workspace}/settings" ChatsSettingsUpdate => reset;
+    }
+}
+
+async fn list(call: Call<App>) -> Answer {
+    let (mut offset, mut limit) = (0, 20);
+    for param in call.query().iter() {
+        match param.name() {
+            "offset" => offset = param.usize(ErrorCode::InvalidIndexOffset)?,
+            "limit" => limit = param.usize(ErrorCode::InvalidIndexLimit)?,
+            _ => return Err(param.unknown()),
+        }
+    }
+    check_feature(&call)?;
+    let chats = call.app.control.state().chats.clone();
+    let results: Vec<Value> = chats.keys().skip(offset).take(limit).map(|name| json!({ "uid": name })).collect();
+    let body = json!({ "results": results, "offset": offset, "limit": limit, "total": chats.len() });
+    Ok(Response::from_json(200, &body))
+}
+
+async fn one(call: Call<App>) -> Answer {
+    check_feature(&call)?;
+    let name = call.param(0);
+    decode::check_index_uid(name)?;
+    find(&call.app.control.state().chats, name)?;
+    Ok(Response::from_json(200, &json!({ "uid": name })))
+}
+
+async fn delete(call: Call<App>) -> Answer {
+    check_feature(&call)?;
+    call.app.control.change(ControlChange::Chat(ChatChange::Delete(call.param(0).into()))).await?;
+    Ok(Response::empty(204))
+}
+
+async fn settings(call: Call<App>) -> Answer {
+    check_feature(&call)?;
+    shown(&call)
+}
+
+async fn update(call: Call<App>) -> Answer {
+    let patch = patch(&Node::body(&call.json()?))?;
+    check_feature(&call)?;
+    let name = call.param(0);
+    if name.len() > NAME_BYTES_MAX {
+        let message = format!("The name of a workspace has at most {NAME_BYTES_MAX} bytes.");
+        return Err(ApiError::new(ErrorCode::InvalidIndexUid, message));
+    }
+    call.app.control.change(ControlChange::Chat(ChatChange::Patch(name.into(), patch))).await?;
+    shown(&call)
+}
+
+async fn reset(call: Call<App>) -> Answer {
+    check_feature(&call)?;
+    call.app.control.change(ControlChange::Chat(ChatChange::Reset(call.param(0).into()))).await?;
+    shown(&call)
+}
+
+fn check_feature(call: &Call<App>) -> Result<(), ApiError> {
+    match call.app.control.state().features.chat_completions {
+        true => Ok(()),
+        false => Err(ApiError::feature_not_enabled("Using the routes under `/chats`", "chatCompletions")),
+    }
+}
+
+fn shown(call: &Call<App>) -> Answer {
+    let state = call.app.control.state();
+    Ok(Response::from_json(200, &object(find(&state.chats, call.param(0))?)))
+}
+
+/// Settings as clients see them: the key hidden, built-in prompts where there are none of their own.
+fn object(settings: &ChatSettings) -> Value {
+    let mut object = Map::new();
+    object.insert("source".into(), json!(settings.source));
+    let (mut access, mut prompts) = (settings.access.clone(), settings.prompts.effective());
+    for name in ChatAccess::NAMES {
+        let text = access.text(name).and_then(Option::take);
+        let text = if *name == "apiKey" { text.as_deref().map(mask) } else { text };
+        object.insert((*name).into(), text.into());
+    }
+    let prompt = |name: &&str| ((*name).to_owned(), Value::from(prompts.text(name).and_then(Option::take)));
+    let prompts: Map<String, Value> = ChatPrompts::NAMES.iter().map(prompt).collect();
+    object.insert("prompts".into(), prompts.into());
+    object.into()
+}
+
+fn patch(body: &Node<'_>) -> Result<ChatPatch, ApiError> {
+    let mut patch = ChatPatch::default();
+    // The reference takes an empty list for an object without fields.
+    if body.value().as_array().is_some_and(Vec::is_empty) {
+        return Ok(patch);
+    }
+    for field in body.fields(CODE)? {
+        match field.name() {
+            "source" => patch.source = Some(field.nullable(source)?.unwrap_or_default()),
+            "prompts" => patch.prompts = Some(field.nullable(prompts)?),
+            name if ChatAccess::NAMES.contains(&name) => patch.access.push((name.into(), text(&field)?)),
+            _ => return Err(field.unknown(CODE)),
+        }
+    }
+    Ok(patch)
+}
+
+fn text(field: &Node<'_>) -> Result<Option<String>, ApiError> {
+    field.nullable(|field| field.string(CODE))
+}
+
+/// A source that is no text is a malformed payload to clients, one of another name is not.
+fn source(field: &Node<'_>) -> Result<ChatSource, ApiError> {
+    let name = field.str(ErrorCode::MalformedPayload)?;
+    ChatSource::named(name).ok_or_else(|| field.expected("`openAi`, `azureOpenAi`, `mistral` or `vLlm`", CODE))
+}
+
+fn prompts(node: &Node<'_>) -> Result<Vec<(String, Option<String>)>, ApiError> {
+    let prompt = |field: Node<'_>| match ChatPrompts::NAMES.contains(&field.name()) {
+        true => Ok((field.name().to_owned(), text(&field)?)),
+        false => Err(field.unknown(CODE)),
+    };
+    node.fields(CODE)?.map(prompt).collect()
+}
