@@ -7,7 +7,9 @@ use super::error::{ApiError, ErrorCode};
 use super::router::{Answer, Call, Route};
 use super::settings::mask::mask;
 use crate::app::App;
-use crate::chats::{ChatAccess, ChatChange, ChatPatch, ChatPrompts, ChatSettings, ChatSource, NAME_BYTES_MAX, find};
+use crate::chats::{
+    ChatAccess, ChatChange, ChatPatch, ChatPrompts, ChatSettings, ChatSource, NAME_BYTES_MAX, TextChanges, find,
+};
 use crate::control::ControlChange;
 use crate::http::Response;
 use crate::routes;
@@ -135,7 +137,7 @@ fn source(field: &Node<'_>) -> Result<ChatSource, ApiError> {
     ChatSource::named(name).ok_or_else(|| field.expected("`openAi`, `azureOpenAi`, `mistral` or `vLlm`", CODE))
 }
 
-fn prompts(node: &Node<'_>) -> Result<Vec<(String, Option<String>)>, ApiError> {
+fn prompts(node: &Node<'_>) -> Result<TextChanges, ApiError> {
     let prompt = |field: Node<'_>| match ChatPrompts::NAMES.contains(&field.name()) {
         true => Ok((field.name().to_owned(), text(&field)?)),
         false => Err(field.unknown(CODE)),

@@ -150,10 +150,13 @@ pub struct ChatPatch {
     /// Who runs the model.
     pub source: Option<ChatSource>,
     /// Texts of [`ChatAccess`] by their names.
-    pub access: Vec<(String, Option<String>)>,
+    pub access: TextChanges,
     /// Texts of [`ChatPrompts`] by their names; `Some(None)` takes all away.
-    pub prompts: Option<Option<Vec<(String, Option<String>)>>>,
+    pub prompts: Option<Option<TextChanges>>,
 }
+
+/// Texts by their names: the new one, or `None` for one that goes.
+pub type TextChanges = Vec<(String, Option<String>)>;
 
 /// A change of workspaces.
 #[derive(Clone, Debug)]

@@ -73,16 +73,23 @@ impl ExportRequest {
     }
 }
 
-/// Bytes for people without loss: in the largest decimal unit of which they are a multiple, else in the largest binary unit
-/// that they reach.
+/// Bytes for people without loss: in the largest unit that they reach, decimal or binary.
 pub fn exact_size(bytes: u64) -> String {
-    const DECIMAL: [(u64, &str); 4] =
-        [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "KB")];
-    const BINARY: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    if let Some((factor, unit)) = DECIMAL.iter().find(|(factor, _)| bytes > 0 && bytes.is_multiple_of(*factor)) {
-        return format!("{} {unit}", bytes / factor);
-    }
-    match BINARY.iter().find(|(factor, _)| bytes >= *factor) {
+    const UNITS: [(u64, &str); 12] = [
+        (1 << 60, "EiB"),
+        (1_000_000_000_000_000_000, "EB"),
+        (1 << 50, "PiB"),
+        (1_000_000_000_000_000, "PB"),
+        (1 << 40, "TiB"),
+        (1_000_000_000_000, "TB"),
+        (1 << 30, "GiB"),
+        (1_000_000_000, "GB"),
+        (1 << 20, "MiB"),
+        (1_000_000, "MB"),
+        (1 << 10, "KiB"),
+        (1_000, "KB"),
+    ];
+    match UNITS.iter().find(|(factor, _)| bytes >= *factor) {
         Some((factor, unit)) => format!("{} {unit}", bytes as f64 / *factor as f64),
         None => format!("{bytes} B"),
     }
@@ -94,9 +101,23 @@ mod tests {
 
     #[test]
     fn sizes_are_shown_without_loss() {
-        let shown = [0, 999, 1000, 2500, 1024, 10 << 20, 2_000_000, 1_500_000, 1536].map(exact_size);
-        let wanted = ["0 B", "999 B", "1 KB", "2.44140625 KiB", "1 KiB", "10 MiB", "2 MB", "1500 KB", "1.5 KiB"]
-            .map(String::from);
+        let shown =
+            [0, 999, 1000, 1010, 1023, 1025, 2500, 50_000, 10 << 20, 1_024_000, 2_000_000, 1 << 63].map(exact_size);
+        let wanted = [
+            "0 B",
+            "999 B",
+            "1 KB",
+            "1.01 KB",
+            "1.023 KB",
+            "1.0009765625 KiB",
+            "2.44140625 KiB",
+            "48.828125 KiB",
+            "10 MiB",
+            "1.024 MB",
+            "1.9073486328125 MiB",
+            "8 EiB",
+        ]
+        .map(String::from);
         assert_eq!(shown, wanted);
     }
 
