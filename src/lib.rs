@@ -17,6 +17,7 @@ pub mod network;
 pub mod options;
 pub mod outgoing;
 pub mod preflight;
+pub mod search_rules;
 pub mod server;
 pub mod snapshots;
 pub mod tasks;

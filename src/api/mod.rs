@@ -16,6 +16,7 @@ pub mod network;
 pub mod reader;
 pub mod router;
 pub mod search;
+pub mod search_rules;
 pub mod settings;
 pub mod stats;
 pub mod tasks;
@@ -41,6 +42,7 @@ pub fn routes() -> Vec<Route<App>> {
         keys::routes(),
         network::routes(),
         search::routes(),
+        search_rules::routes(),
         settings::routes::routes(),
         stats::routes(),
         tasks::routes(),

@@ -14,10 +14,6 @@ pub fn routes() -> Vec<Route<App>> {
         Delete "/logs/stream" MetricsGet => logs;
         Post "/logs/stderr" MetricsGet => logs;
         Post "/chats/{workspace}/chat/completions" ChatCompletions => chats;
-        Post "/dynamic-search-rules" DynamicSearchRulesGet => search_rules;
-        Get "/dynamic-search-rules/{uid}" DynamicSearchRulesGet => search_rules;
-        Patch "/dynamic-search-rules/{uid}" DynamicSearchRulesUpdate => search_rules;
-        Delete "/dynamic-search-rules/{uid}" DynamicSearchRulesDelete => search_rules;
     }
 }
 
@@ -31,10 +27,6 @@ async fn logs(_: Call<App>) -> Answer {
 
 async fn chats(_: Call<App>) -> Answer {
     refuse("Talking to a model", "chatCompletions")
-}
-
-async fn search_rules(_: Call<App>) -> Answer {
-    refuse("Using the routes under `/dynamic-search-rules`", "dynamicSearchRules")
 }
 
 fn refuse(action: &str, feature: &str) -> Answer {

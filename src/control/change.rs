@@ -11,6 +11,7 @@ use super::storage::record::Changes;
 use crate::api::uuids;
 use crate::auth::{ApiKey, KeySet, key_already_exists, key_not_found};
 use crate::chats::Chats;
+use crate::search_rules::SearchRules;
 use crate::webhooks::Webhooks;
 
 /// Brings the state up to date with a change that is durable.
@@ -49,6 +50,11 @@ impl ControlPlane {
                 changes.chats.push(change.apply(&mut chats)?);
                 Box::new(move |state| state.chats = Arc::new(chats))
             }
+            ControlChange::SearchRule(change) => {
+                let mut rules = SearchRules::clone(&self.state().search_rules);
+                changes.search_rules.push(change.apply(&mut rules)?);
+                Box::new(move |state| state.search_rules = Arc::new(rules))
+            }
             ControlChange::CreateKey(_) | ControlChange::UpdateKey(_) | ControlChange::DeleteKey(_) => {
                 let keys = self.change_keys(change, &mut changes)?;
                 Box::new(move |state| state.keys = Arc::new(keys))
@@ -86,7 +92,8 @@ impl ControlPlane {
             ControlChange::SetFeatures(_)
             | ControlChange::Chat(_)
             | ControlChange::Network(_)
-            | ControlChange::Webhook(_) => {}
+            | ControlChange::Webhook(_)
+            | ControlChange::SearchRule(_) => {}
         }
         Ok(KeySet::new(self.config.master_key.as_deref(), keys))
     }

@@ -12,6 +12,7 @@ use super::state::ControlState;
 use crate::auth::ApiKey;
 use crate::chats::ChatChange;
 use crate::network::NetworkPatch;
+use crate::search_rules::SearchRuleChange;
 use crate::tasks::filter::{Filter, Page, Scope};
 use crate::tasks::task::{BatchUid, NewTask, Task, TaskUid};
 use crate::webhooks::WebhookChange;
@@ -123,6 +124,8 @@ pub enum ControlChange {
     Network(Box<NetworkPatch>),
     /// Change the webhooks; see [`WebhookChange`].
     Webhook(WebhookChange),
+    /// Change the search rules; see [`SearchRuleChange`].
+    SearchRule(SearchRuleChange),
 }
 
 /// The payload of a task, with what is needed to read it.

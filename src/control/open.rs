@@ -168,6 +168,7 @@ impl Start {
             chats,
             network,
             mut webhooks,
+            search_rules,
             ..
         } = self.recovered;
         if let Some(webhook) = &config.webhook {
@@ -187,6 +188,7 @@ impl Start {
             chats: Arc::new(chats),
             network: Arc::new(network),
             webhooks: Arc::new(webhooks),
+            search_rules: Arc::new(search_rules),
         };
         Rc::new(ControlPlane {
             runtime: self.runtime,

@@ -9,6 +9,7 @@ use super::features::Features;
 use crate::auth::KeySet;
 use crate::chats::Chats;
 use crate::network::Network;
+use crate::search_rules::SearchRules;
 use crate::webhooks::Webhooks;
 
 /// The indexes by name, in the order of their bytes.
@@ -32,6 +33,8 @@ pub struct ControlState {
     pub network: Arc<Network>,
     /// Who is told of finished tasks.
     pub webhooks: Arc<Webhooks>,
+    /// Which documents stand at fixed places of results.
+    pub search_rules: Arc<SearchRules>,
 }
 
 impl ControlState {

@@ -15,6 +15,7 @@ use crate::partition::reader::PartitionReader;
 use crate::query::Cutter;
 use crate::runtime::{Nanos, Runtime};
 use crate::search::federated::{FederatedAccess, FederatedAnswer, FederatedError, FederatedRequest, federated_search};
+use crate::search::gather::Numbers;
 use crate::search::{
     Ask, FacetSearchRequest, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError, SearchRequest,
     SearchedIndex, answer_part,
@@ -160,18 +161,35 @@ impl Ask for Asker<'_> {
         partition: PartitionNo,
         question: PartQuestion,
     ) -> Pin<Box<dyn Future<Output = Result<PartReply, SearchError>> + 'a>> {
+        let question = ReadQuestion::Search(Box::new(question));
         Box::pin(async move {
-            let place = Place { index: self.view.id, layout: self.view.layout, partition };
-            let question = PartitionQuestion::Read(self.view.epoch, ReadQuestion::Search(Box::new(question)));
-            let answer = self.engine.ask_partition(place, question).await;
-            answer_as!(answer, Answer::Search(reply) => *reply).map_err(|error| match error {
-                EngineError::User(error) => SearchError::User(error),
-                other => {
-                    self.gone.set(self.gone.get() || matches!(other, EngineError::Gone));
-                    SearchError::Partition(other.to_string())
-                }
-            })
+            let answer = self.read(partition, question).await;
+            answer_as!(answer, Answer::Search(reply) => *reply).map_err(|error| self.failed(error))
         })
+    }
+
+    fn find<'a>(&'a self, ids: Vec<String>) -> Pin<Box<dyn Future<Output = Result<Numbers, SearchError>> + 'a>> {
+        Box::pin(async move {
+            let answer = self.read(PartitionNo(0), ReadQuestion::LookUp(ids)).await;
+            answer_as!(answer, Answer::Numbers(numbers) => numbers).map_err(|error| self.failed(error))
+        })
+    }
+}
+
+impl Asker<'_> {
+    async fn read(&self, partition: PartitionNo, question: ReadQuestion) -> Result<Answer, EngineError> {
+        let place = Place { index: self.view.id, layout: self.view.layout, partition };
+        self.engine.ask_partition(place, PartitionQuestion::Read(self.view.epoch, question)).await
+    }
+
+    fn failed(&self, error: EngineError) -> SearchError {
+        match error {
+            EngineError::User(error) => SearchError::User(error),
+            other => {
+                self.gone.set(self.gone.get() || matches!(other, EngineError::Gone));
+                SearchError::Partition(other.to_string())
+            }
+        }
     }
 }
 

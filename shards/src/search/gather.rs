@@ -12,6 +12,7 @@ use super::merge::{MergeLimits, Ranked, merge};
 use super::messages::{PartQuestion, PartReply, RankQuestion};
 use super::narrow::narrow;
 use super::part::Pacer;
+use super::pins::{PinnedDoc, find_pins, placed};
 use super::plan::{self, Planner};
 use super::request::{PageRequest, SearchRequest};
 use crate::facets::distribution::{FacetCounts, FacetPlan};
@@ -37,7 +38,13 @@ pub trait Ask {
         partition: PartitionNo,
         question: PartQuestion,
     ) -> Pin<Box<dyn Future<Output = Result<PartReply, SearchError>> + 'a>>;
+
+    /// The numbers of documents by external id, in the order given.
+    fn find<'a>(&'a self, ids: Vec<String>) -> Pin<Box<dyn Future<Output = Result<Numbers, SearchError>> + 'a>>;
 }
+
+/// For each id that was asked for its document's number, when the index has it.
+pub type Numbers = Vec<Option<DocId>>;
 
 /// An index at one epoch, as the core that was asked sees it.
 pub struct SearchedIndex<'i> {
@@ -68,8 +75,14 @@ pub async fn search(
     let format = Arc::new(FormatPlan::new(request, index.settings, index.fields, words));
     let page: Vec<(DocId, HitExtras)> = {
         let scorer = Scorer::new(&ranked.question.plan, &ranked.facts);
-        let docs = ranked.docs.iter().skip(offset as usize).take(limit as usize);
-        docs.map(|hit| (hit.doc, gather.extras(hit, &ranked, &scorer, &format))).collect()
+        let hits = ranked.docs.iter().map(|hit| Place::Ranked(hit));
+        let pins = ranked.pins.iter().map(|pin| (pin.position, Place::Pinned(*pin)));
+        let page = placed(hits, pins).skip(offset as usize).take(limit as usize);
+        page.map(|place| match place {
+            Place::Ranked(hit) => (hit.doc, gather.extras(hit, &ranked, &scorer, &format)),
+            Place::Pinned(pin) => (pin.doc, gather.pin_extras(pin)),
+        })
+        .collect()
     };
     let hits = gather.fetch(page, format).await?;
     Ok(SearchAnswer {
@@ -83,6 +96,12 @@ pub async fn search(
         facets: ranked.facets,
         degraded: ranked.expired,
     })
+}
+
+/// What stands at one place of a result.
+enum Place<'r> {
+    Ranked(&'r RankedDoc),
+    Pinned(PinnedDoc),
 }
 
 /// One search on its way.
@@ -165,6 +184,8 @@ impl<'g> Gather<'g> {
     /// Ranks as many documents as the page needs, at least.
     pub(super) async fn ranked(&self, graph: QueryGraph, offset: u64, limit: u64) -> Result<Ranked, SearchError> {
         let page_end = usize::try_from(offset + limit).unwrap_or(usize::MAX);
+        let pins = find_pins(self.ask, &self.request.pins).await?;
+        let pinned = Arc::new(pins.iter().map(|pin| pin.doc).collect());
         let distinct = plan::distinct_field(self.request, self.index.settings);
         let threshold = self.request.ranking_score_threshold;
         let mut plan = plan::rank_plan(self.request, self.index.settings, graph, self.field_table(), page_end);
@@ -191,6 +212,7 @@ impl<'g> Gather<'g> {
             let question = RankQuestion {
                 plan: Arc::new(plan),
                 filter: filter.clone(),
+                pinned: Arc::clone(&pinned),
                 distinct: distinct.clone(),
                 facets: facets.clone().filter(|_| !narrows),
                 time_left,
@@ -204,7 +226,7 @@ impl<'g> Gather<'g> {
             let counts = facets
                 .as_ref()
                 .map(|plan| facet_answer(plan, replies.iter_mut().map(|reply| std::mem::take(&mut reply.facets))));
-            let mut ranked = merge(question, replies, limits);
+            let mut ranked = merge(question, replies, limits, &pins);
             ranked.facets = counts;
             if self.request.page.is_exact() {
                 // All documents were met, so those dropped say it all.
@@ -232,6 +254,15 @@ impl<'g> Gather<'g> {
         let question = |hits| PartQuestion::Fetch { plan: format.clone(), hits };
         let hits = |reply| if let PartReply::Hits(hits) = reply { Some(hits) } else { None };
         by_owner(self.index.partitions, self.ask, page, question, hits).await
+    }
+
+    /// What a document at a fixed place shows besides itself.
+    pub(super) fn pin_extras(&self, pin: PinnedDoc) -> HitExtras {
+        HitExtras {
+            score: self.request.show_ranking_score.then_some(1.0),
+            score_details: self.request.show_ranking_score_details.then(|| pin.details()),
+            ..HitExtras::default()
+        }
     }
 
     /// What a hit shows besides its document.

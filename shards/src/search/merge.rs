@@ -6,6 +6,7 @@ use ahash::{AHashMap, AHashSet};
 
 use super::answer::FacetAnswer;
 use super::messages::{RankQuestion, RankedReply};
+use super::pins::PinnedDoc;
 use crate::facets::distinct::GroupValue;
 use crate::facets::geo::sort_buckets;
 use crate::ids::DocId;
@@ -32,6 +33,8 @@ pub(super) struct Ranked {
     pub docs: Vec<RankedDoc>,
     pub facts: ScoreFacts,
     pub removed: Removed,
+    /// Documents at fixed places, in the order of these.
+    pub pins: Vec<PinnedDoc>,
     /// What counts as found, as far as the ranked documents tell.
     pub total: u64,
     pub facets: Option<FacetAnswer>,
@@ -50,10 +53,17 @@ pub(super) struct Removed {
 }
 
 /// Merges the orders of the partitions; leaves out what is below the threshold and further members of distinct groups.
-pub(super) fn merge(question: RankQuestion, replies: Vec<RankedReply>, limits: MergeLimits) -> Ranked {
+pub(super) fn merge(
+    question: RankQuestion,
+    replies: Vec<RankedReply>,
+    limits: MergeLimits,
+    pins: &[PinnedDoc],
+) -> Ranked {
     let plan = &*question.plan;
     let candidates: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
     let expired = replies.iter().any(|reply| reply.expired);
+    let admitted: AHashSet<DocId> = replies.iter().flat_map(|reply| reply.pinned.iter().copied()).collect();
+    let pins: Vec<PinnedDoc> = pins.iter().filter(|pin| admitted.contains(&pin.doc)).copied().collect();
     let (all, facts) = ordered(plan, replies, limits.by_groups);
     let scorer = Scorer::new(plan, &facts);
     let mut taken: AHashSet<GroupValue> = AHashSet::new();
@@ -84,7 +94,8 @@ pub(super) fn merge(question: RankQuestion, replies: Vec<RankedReply>, limits: M
         true => docs.len() as u64,
         false => candidates - removed.dropped.len() as u64,
     };
-    Ranked { question, docs, facts, removed, total, facets: None, expired }
+    let total = total + pins.len() as u64;
+    Ranked { question, docs, facts, removed, pins, total, facets: None, expired }
 }
 
 /// Gives the documents of each bucket of a distance sort the distance and point of its first one, so that they compare as

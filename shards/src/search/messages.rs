@@ -11,7 +11,7 @@ use crate::facets::distinct::GroupValue;
 use crate::facets::distribution::{FacetCounts, FacetPlan};
 use crate::facets::facet_search::FacetHits;
 use crate::format::{FormatPlan, HitExtras};
-use crate::ids::LocalDocId;
+use crate::ids::{DocId, LocalDocId};
 use crate::query::{FieldTable, NodeFacts, NodeQuestion};
 use crate::rank::{RankPlan, RankedPart};
 
@@ -86,6 +86,8 @@ pub struct RankQuestion {
     pub plan: Arc<RankPlan>,
     /// Which documents to look at.
     pub filter: Option<Arc<Filter>>,
+    /// Documents of the index that are not ranked, because they have places of their own.
+    pub pinned: Arc<Vec<DocId>>,
     /// The field whose values are asked for, for `distinct`.
     pub distinct: Option<Arc<str>>,
     /// What to count over all documents that the query admits.
@@ -120,6 +122,8 @@ pub struct RankedReply {
     pub part: RankedPart,
     /// For each document its values of the distinct field; empty when `distinct` was not asked for.
     pub distinct: Vec<Vec<GroupValue>>,
+    /// Those of [`RankQuestion::pinned`] that the partition has and the filter admits.
+    pub pinned: Vec<DocId>,
     /// Counts of the facets asked for.
     pub facets: FacetCounts,
     /// Whether time ran out.

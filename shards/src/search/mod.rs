@@ -12,6 +12,7 @@ mod merge;
 pub mod messages;
 mod narrow;
 pub mod part;
+mod pins;
 pub mod plan;
 mod reader;
 #[cfg(test)]
@@ -23,5 +24,6 @@ pub use facet_values::{FacetSearchRequest, search_facet_values};
 pub use gather::{Ask, SearchedIndex, search};
 pub use messages::{PartQuestion, PartReply};
 pub use part::{Pacer, SearchPartition, answer_part};
+pub use pins::Pin;
 pub use plan::{Planner, check};
 pub use request::{FormatRequest, MatchingStrategy, PageRequest, SearchRequest};

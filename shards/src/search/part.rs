@@ -113,9 +113,12 @@ async fn rank(
     pacer: &dyn Pacer,
 ) -> Result<PartReply, SearchError> {
     let deadline = pacer.now() + question.time_left;
-    let mut ranker = ranker(&partition, &question)?;
+    let (mut ranker, pinned) = ranker(&partition, &question)?;
     let facets = match &question.facets {
-        Some(plan) => count_facets(&*partition, plan, ranker.candidates()).map_err(column_error)?,
+        Some(plan) if pinned.is_empty() => {
+            count_facets(&*partition, plan, ranker.candidates()).map_err(column_error)?
+        }
+        Some(plan) => count_facets(&*partition, plan, &(&**ranker.candidates() | &pinned)).map_err(column_error)?,
         None => FacetCounts::default(),
     };
     let mut expired = question.time_left.is_zero() && ranker.has_rules();
@@ -124,14 +127,15 @@ async fn rank(
         expired = pacer.now() > deadline;
     }
     let part = ranker.finish(expired).map_err(SearchError::Partition)?;
+    let (number, count) = partition.place();
+    let pinned = pinned.iter().map(|doc| LocalDocId(doc).global(number, count)).collect();
     let mut distinct = Vec::new();
     if let Some(field) = question.distinct {
-        let (_, count) = partition.place();
         for ranked in &part.docs {
             distinct.push(group_values(&*partition, &field, ranked.doc.local(count)).map_err(column_error)?);
         }
     }
-    Ok(PartReply::Ranked(Box::new(RankedReply { part, distinct, facets, expired })))
+    Ok(PartReply::Ranked(Box::new(RankedReply { part, distinct, pinned, facets, expired })))
 }
 
 /// Counts what is left of several searches together.
@@ -155,7 +159,8 @@ async fn narrow(
 
 /// Takes away what does not count.
 fn left_of(partition: &Rc<dyn SearchPartition>, question: &NarrowQuestion) -> Result<RoaringBitmap, SearchError> {
-    let mut left = RoaringBitmap::clone(ranker(partition, &question.ranked)?.candidates());
+    let (ranker, pinned) = ranker(partition, &question.ranked)?;
+    let mut left = RoaringBitmap::clone(ranker.candidates());
     if question.only_kept {
         left &= &question.kept;
     }
@@ -164,16 +169,25 @@ fn left_of(partition: &Rc<dyn SearchPartition>, question: &NarrowQuestion) -> Re
         let members = group_members(&**partition, field, &question.values).map_err(column_error)?;
         left -= members - &question.kept;
     }
-    Ok(left)
+    Ok(left | pinned)
 }
 
-/// The ranking of a question, its candidates found.
-fn ranker(partition: &Rc<dyn SearchPartition>, question: &RankQuestion) -> Result<Ranker, SearchError> {
+/// The ranking of a question, its candidates found; and the pinned documents that its filter admits.
+fn ranker(
+    partition: &Rc<dyn SearchPartition>,
+    question: &RankQuestion,
+) -> Result<(Ranker, RoaringBitmap), SearchError> {
     let filtered =
         question.filter.as_ref().map(|filter| filter.evaluate(&**partition)).transpose().map_err(facet_error)?;
     let within = filtered.as_ref().unwrap_or_else(|| TermSource::documents(&**partition));
     let sorter = Rc::new(ColumnSorter(partition.clone()));
-    Ok(Ranker::new(question.plan.clone(), partition.clone(), sorter, within, partition.place()))
+    let (number, count) = partition.place();
+    let own = question.pinned.iter().filter(|doc| doc.partition(count) == number);
+    let pinned = &own.map(|doc| doc.local(count).0).collect::<RoaringBitmap>() & within;
+    let unpinned = (!pinned.is_empty()).then(|| within - &pinned);
+    let within = unpinned.as_ref().unwrap_or(within);
+    let ranker = Ranker::new(question.plan.clone(), partition.clone(), sorter, within, partition.place());
+    Ok((ranker, pinned))
 }
 
 fn column_error(error: ColumnError) -> SearchError {

@@ -13,6 +13,7 @@ use futures_lite::future::block_on;
 use roaring::RoaringBitmap;
 use serde_json::{Value, json};
 
+use super::gather::Numbers;
 use super::part::StoredFields;
 use super::*;
 use crate::facets::test_support::Facets;
@@ -136,7 +137,7 @@ impl SearchPartition for MemPartition {
 
 /// Time passes by a millisecond whenever someone looks.
 #[derive(Default)]
-struct TestPacer(Cell<u64>);
+pub(super) struct TestPacer(Cell<u64>);
 
 impl Pacer for TestPacer {
     fn now(&self) -> Duration {
@@ -151,12 +152,12 @@ impl Pacer for TestPacer {
     }
 }
 
-struct MemIndex {
+pub(super) struct MemIndex {
     partitions: Vec<Rc<MemPartition>>,
     settings: Settings,
     fields: FieldsMap,
     planner: Planner,
-    pacer: TestPacer,
+    pub(super) pacer: TestPacer,
 }
 
 impl Ask for MemIndex {
@@ -167,6 +168,18 @@ impl Ask for MemIndex {
     ) -> Pin<Box<dyn Future<Output = Result<PartReply, SearchError>> + 'a>> {
         let partition = self.partitions[usize::from(partition.0)].clone();
         Box::pin(answer_part(partition, question, &self.pacer))
+    }
+
+    fn find<'a>(&'a self, ids: Vec<String>) -> Pin<Box<dyn Future<Output = Result<Numbers, SearchError>> + 'a>> {
+        let number = |id: &String| {
+            let docs = self.partitions.iter().flat_map(|partition| {
+                let (number, count) = partition.place;
+                partition.facets.json.iter().map(move |(local, json)| (LocalDocId(*local).global(number, count), json))
+            });
+            let same = |json: &Value| json["id"].as_str().map_or_else(|| json["id"].to_string(), String::from) == *id;
+            docs.filter(|(_, json)| same(json)).map(|(doc, _)| doc).next()
+        };
+        Box::pin(std::future::ready(Ok(ids.iter().map(number).collect())))
     }
 }
 
@@ -183,7 +196,7 @@ fn meet(fields: &mut FieldsMap, path: &str, value: &Value) {
 }
 
 impl MemIndex {
-    fn new(settings: &Settings, docs: &[Value], count: u16) -> Self {
+    pub(super) fn new(settings: &Settings, docs: &[Value], count: u16) -> Self {
         let mut fields = FieldsMap::default();
         docs.iter().for_each(|doc| {
             doc.as_object().unwrap().keys().for_each(|name| {
@@ -212,14 +225,17 @@ impl MemIndex {
         }
     }
 
-    fn search(&self, request: &SearchRequest) -> Result<SearchAnswer, SearchError> {
-        let index = SearchedIndex {
+    pub(super) fn searched(&self) -> SearchedIndex<'_> {
+        SearchedIndex {
             settings: &self.settings,
             fields: &self.fields,
             partitions: self.partitions.len() as u16,
             planner: &self.planner,
-        };
-        block_on(search(&index, request, self, &self.pacer))
+        }
+    }
+
+    pub(super) fn search(&self, request: &SearchRequest) -> Result<SearchAnswer, SearchError> {
+        block_on(search(&self.searched(), request, self, &self.pacer))
     }
 }
 

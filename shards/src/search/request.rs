@@ -1,5 +1,6 @@
 //! What a search can ask, decoded and with its defaults; nothing here was checked against an index yet.
 
+use super::pins::Pin;
 use crate::facets::{Filter, SortCriterion};
 
 /// One search of one index. Lists that are `None` were absent (or null) in the request, which is not the same as empty.
@@ -31,6 +32,8 @@ pub struct SearchRequest {
     pub show_ranking_score: bool,
     /// Adds `_rankingScoreDetails` to each hit.
     pub show_ranking_score_details: bool,
+    /// Documents at fixed places, the strongest first: of several for one document the first holds.
+    pub pins: Vec<Pin>,
     /// Whether `_vectors` may be retrieved.
     pub retrieve_vectors: bool,
 }

@@ -17,7 +17,7 @@ use shards::settings::FacetOrder;
 use super::enter;
 use super::envelope::{member, write_page};
 use super::multi::inside;
-use super::one::{check_unbuilt, metadata, read_filter, read_sort, wants_metadata};
+use super::one::{check_unbuilt, metadata, pins, read_filter, read_sort, wants_metadata};
 use super::params::many::{FederationParams, QueryParams};
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::{Answer, Call};
@@ -148,7 +148,7 @@ impl Plan {
             plan.request.indexes.push(FederatedIndex { uid: (*uid).into(), facets });
             plan.views.push(view.clone());
             for position in positions {
-                let query = plan.query(call, &queries[*position], *position, &mut rules);
+                let query = plan.query(call, state, &queries[*position], *position, &mut rules);
                 plan.request.queries.push(query.map_err(|error| inside(*position, error))?);
                 plan.positions.push(*position);
             }
@@ -164,6 +164,7 @@ impl Plan {
     fn query(
         &self,
         call: &Call<App>,
+        state: &ControlState,
         params: &QueryParams,
         position: usize,
         rules: &mut Rules,
@@ -176,6 +177,7 @@ impl Plan {
         read_filter(call, &params.index_uid, &params.search, &mut request)?;
         let distinct = self.request.distinct.clone().or_else(|| request.distinct.clone());
         check(&SearchRequest { distinct, ..request.clone() }, &view.settings, &view.fields)?;
+        request.pins = pins(call, state, &params.index_uid, &request);
         let options = params.options.clone().unwrap_or_default();
         let position = options.query_position.unwrap_or(position as u64);
         Ok(FederatedQuery { index, request, weight: options.weight, position })

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use shards::engine::IndexView;
 use shards::facets::{parse_filter, parse_sort};
-use shards::search::SearchRequest;
+use shards::search::{Pin, SearchRequest};
+use shards::timestamp::Timestamp;
 
 use super::envelope::Envelope;
 use super::params::SearchParams;
@@ -47,6 +48,7 @@ impl OneSearch {
         let mut request = params.request.clone();
         read_filter(call, uid, &params, &mut request)?;
         read_sort(&params, &mut request)?;
+        request.pins = pins(call, state, uid, &request);
         Ok(Self {
             uid: uid.into(),
             view: view.clone(),
@@ -108,6 +110,15 @@ pub(super) fn read_sort(params: &SearchParams, request: &mut SearchRequest) -> R
         request.sort = parse_sort(&criteria.clone().into(), ErrorCode::InvalidSearchSort.name())?;
     }
     Ok(())
+}
+
+/// The documents that the search has to place by the rules of the instance.
+pub(super) fn pins(call: &Call<App>, state: &ControlState, uid: &str, request: &SearchRequest) -> Vec<Pin> {
+    if !state.features.dynamic_search_rules {
+        return Vec::new();
+    }
+    let now = Timestamp::from_unix(call.app.runtime.unix_time()).date();
+    state.search_rules.pins(uid, request.query.as_deref(), now)
 }
 
 fn no_personalization() -> ApiError {

@@ -14,6 +14,7 @@ use crate::auth::ApiKey;
 use crate::chats::ChatSettings;
 use crate::control::features::Features;
 use crate::network::Network;
+use crate::search_rules::SearchRule;
 use crate::tasks::batch::Batch;
 use crate::tasks::task::Task;
 use crate::webhooks::Webhook;
@@ -35,6 +36,8 @@ pub const DROPPING: TreeId = TreeId(5);
 pub const WEBHOOKS: TreeId = TreeId(6);
 /// Name of a chat workspace -> its settings, the key in clear.
 pub const CHATS: TreeId = TreeId(7);
+/// Uid of a search rule -> the rule.
+pub const SEARCH_RULES: TreeId = TreeId(8);
 
 /// In [`META`]: the version of this format.
 pub const FORMAT: &[u8] = b"format";
@@ -85,6 +88,8 @@ pub struct Changes {
     pub network: Option<Arc<Network>>,
     /// Webhooks made or changed, or (`None`) taken away.
     pub webhooks: Vec<(Uuid, Option<Webhook>)>,
+    /// Search rules made or changed, or (`None`) taken away.
+    pub search_rules: Vec<(String, Option<SearchRule>)>,
     /// All switches.
     pub features: Option<Features>,
     /// Indexes made, renamed or (`None`) taken away.

@@ -22,6 +22,7 @@ use crate::control::features::Features;
 use crate::control::inbox::Inbox;
 use crate::control::message::ControlError;
 use crate::network::Network;
+use crate::search_rules::SearchRules;
 use crate::tasks::batch::Batch;
 use crate::tasks::batches::Batches;
 use crate::tasks::queue::Queue;
@@ -69,6 +70,8 @@ pub struct Recovered {
     pub network: Network,
     /// The webhooks.
     pub webhooks: Webhooks,
+    /// The search rules.
+    pub search_rules: SearchRules,
     /// The switches as stored.
     pub features: Features,
     /// The indexes by name.
@@ -244,6 +247,12 @@ fn write_rest(txn: &mut WriteTxn, changes: &Changes) -> Result<(), ControlError>
             None => delete(txn, record::KEYS, uid.as_bytes())?,
         }
     }
+    for (uid, rule) in &changes.search_rules {
+        match rule {
+            Some(rule) => put(txn, record::SEARCH_RULES, uid.as_bytes(), rule)?,
+            None => delete(txn, record::SEARCH_RULES, uid.as_bytes())?,
+        }
+    }
     for (uid, webhook) in &changes.webhooks {
         match webhook {
             Some(webhook) => put(txn, record::WEBHOOKS, uid.as_bytes(), webhook)?,
@@ -313,6 +322,10 @@ fn recover(store: &PageStore) -> Result<Recovered, ControlError> {
     for_each(&snapshot, record::CHATS, |name, value| {
         let name = String::from_utf8(name.to_vec()).map_err(|_| damaged("the name of a chat workspace"))?;
         recovered.chats.insert(name, decode(value, "a chat workspace")?);
+        Ok(())
+    })?;
+    for_each(&snapshot, record::SEARCH_RULES, |_, value| {
+        recovered.search_rules.insert(decode(value, "a search rule")?);
         Ok(())
     })?;
     for_each(&snapshot, record::WEBHOOKS, |uid, value| {

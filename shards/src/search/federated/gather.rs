@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::facets::{DroppedHit, IndexFacets, finish};
-use super::merge::{Entry, merge, score_values};
+use super::merge::{Entry, Origin, merge, score_values};
 use super::values::FieldValue;
 use super::{FederatedAnswer, FederatedError, FederatedQuery, FederatedRequest};
 use crate::facets::distribution::FacetPlan;
@@ -20,6 +20,7 @@ use crate::search::merge::Ranked;
 use crate::search::messages::{PartQuestion, PartReply};
 use crate::search::narrow::narrow;
 use crate::search::part::Pacer;
+use crate::search::pins::{PinnedDoc, placed};
 use crate::search::request::{PageRequest, SearchRequest};
 
 /// Searches of one request that run side by side: enough to keep the other cores busy, few enough that a long request leaves
@@ -53,8 +54,9 @@ pub async fn federated_search(
     let merged = federation.merged(&ranked);
     let (kept, dropped) = federation.without_repeats(merged).await?;
     let (total, facets) = federation.totals(&ranked).await?;
-    let page = kept.iter().skip(request.page.first()).take(request.page.count());
-    let hits = federation.fetch(&ranked, page.collect()).await?;
+    let list = placed(kept, federation.pins(&ranked));
+    let page: Vec<Entry> = list.skip(request.page.first()).take(request.page.count()).collect();
+    let hits = federation.fetch(&ranked, &page).await?;
     let uids: Vec<&str> = request.indexes.iter().map(|index| &*index.uid).collect();
     Ok(FederatedAnswer {
         hits: json_array(&hits),
@@ -128,7 +130,7 @@ impl<'f> Federation<'f> {
                 query: number,
                 position: query.position,
                 doc: hit.doc,
-                ranked: at,
+                origin: Origin::Ranked(at),
                 score: score.global() * query.weight,
                 values: score_values(plan, hit, &score, query.weight),
             }
@@ -147,6 +149,20 @@ impl<'f> Federation<'f> {
             merge(lists).filter(|entry| seen.insert(entry.doc)).take(limit.min(total_max)).collect()
         };
         merge(self.access.iter().enumerate().map(of_index).collect()).collect()
+    }
+
+    /// The hits at fixed places, in the order of these; where all else is equal, that of an earlier query first.
+    fn pins(&self, ranked: &[RankedQuery]) -> Vec<(u32, Entry)> {
+        let mut pins: Vec<(PinnedDoc, Entry)> = Vec::new();
+        for (number, query) in ranked.iter().enumerate() {
+            let (asked, _) = self.of(number);
+            pins.extend(query.ranked.pins.iter().map(|pin| {
+                let (doc, score, origin) = (pin.doc, asked.weight, Origin::Pinned(*pin));
+                (*pin, Entry { query: number, position: asked.position, doc, origin, score, values: Vec::new() })
+            }));
+        }
+        pins.sort_by_key(|(pin, entry)| (pin.order(), entry.position));
+        pins.into_iter().map(|(pin, entry)| (pin.position, entry)).collect()
     }
 
     /// Drops the hits that share a value of the distinct field with one before them. Gives those kept and those dropped.
@@ -222,9 +238,9 @@ impl<'f> Federation<'f> {
     }
 
     /// The bytes of the hits of the page, each as its query shows it.
-    async fn fetch(&self, ranked: &[RankedQuery], page: Vec<&Entry>) -> Result<Vec<Vec<u8>>, FederatedError> {
+    async fn fetch(&self, ranked: &[RankedQuery], page: &[Entry]) -> Result<Vec<Vec<u8>>, FederatedError> {
         let asked = ranked.iter().enumerate().map(|(number, query)| {
-            let own = page.iter().copied().filter(|entry| entry.query == number);
+            let own = page.iter().filter(|entry| entry.query == number);
             self.fetch_query(number, query, own.collect())
         });
         let mut fetched: Vec<_> = try_join_all(asked).await?.into_iter().map(Vec::into_iter).collect();
@@ -248,8 +264,10 @@ impl<'f> Federation<'f> {
         let hits = {
             let scorer = Scorer::new(&query.ranked.question.plan, &query.ranked.facts);
             let extras = |entry: &&Entry| {
-                let hit = &query.ranked.docs[entry.ranked];
-                let extras = gather.extras(hit, &query.ranked, &scorer, &format);
+                let extras = match entry.origin {
+                    Origin::Ranked(at) => gather.extras(&query.ranked.docs[at], &query.ranked, &scorer, &format),
+                    Origin::Pinned(pin) => gather.pin_extras(pin),
+                };
                 let federation = Some(FederationMark {
                     index_uid: self.request.indexes[asked.index].uid.clone(),
                     queries_position: asked.position,

@@ -9,6 +9,7 @@ use std::vec::IntoIter;
 use crate::ids::DocId;
 use crate::rank::score::Score;
 use crate::rank::{RankPlan, RankedDoc, Rule, SortBy, SortValue};
+use crate::search::pins::PinnedDoc;
 
 /// A step of the order of a hit.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,12 +41,21 @@ pub(super) struct Entry {
     pub(super) position: u64,
     /// Its number in its index.
     pub(super) doc: DocId,
-    /// Its place among the documents that its query ranked.
-    pub(super) ranked: usize,
+    /// How it came into the list.
+    pub(super) origin: Origin,
     /// Its score times the weight.
     pub(super) score: f64,
     /// The steps of its order.
     pub(super) values: Vec<ScoreValue>,
+}
+
+/// How a hit came into the list.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Origin {
+    /// Its place among the documents that its query ranked.
+    Ranked(usize),
+    /// It stands at a place of its own.
+    Pinned(PinnedDoc),
 }
 
 impl Entry {

@@ -9,6 +9,8 @@ mod gather;
 mod kinds;
 mod merge;
 pub(super) mod part;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use std::sync::Arc;

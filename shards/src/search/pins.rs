@@ -1,0 +1,106 @@
+//! Documents that stand at fixed places of a result, whatever the query finds.
+
+use std::iter::Peekable;
+
+use serde_json::{Map, Value, json};
+
+use super::answer::SearchError;
+use super::gather::Ask;
+use crate::ids::DocId;
+
+/// A document that is to stand at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// Its external id.
+    pub id: String,
+    /// Its place, from 0.
+    pub position: u32,
+    /// Of those at one place the one with the smallest number comes first.
+    pub priority: u64,
+}
+
+/// A pin whose document the index has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PinnedDoc {
+    pub doc: DocId,
+    pub position: u32,
+    pub priority: u64,
+}
+
+impl PinnedDoc {
+    /// What comes first of pins: places, then priorities.
+    pub fn order(&self) -> (u32, u64) {
+        (self.position, self.priority)
+    }
+
+    /// The details of its score.
+    pub fn details(&self) -> Map<String, Value> {
+        let mut details = Map::new();
+        details.insert("pin".into(), json!({"order": 0, "position": self.position}));
+        details
+    }
+}
+
+/// The pins whose documents the index has, in the order of their places. Of several for one document the first holds.
+pub(super) async fn find_pins(ask: &dyn Ask, pins: &[Pin]) -> Result<Vec<PinnedDoc>, SearchError> {
+    if pins.is_empty() {
+        return Ok(Vec::new());
+    }
+    let numbers = ask.find(pins.iter().map(|pin| pin.id.clone()).collect()).await?;
+    let mut found: Vec<PinnedDoc> = Vec::with_capacity(pins.len());
+    for (pin, doc) in pins.iter().zip(numbers) {
+        let Some(doc) = doc.filter(|doc| found.iter().all(|known| known.doc != *doc)) else { continue };
+        found.push(PinnedDoc { doc, position: pin.position, priority: pin.priority });
+    }
+    found.sort_by_key(PinnedDoc::order);
+    Ok(found)
+}
+
+/// Puts pinned items among ranked ones. `pins` are in the order of their places: one whose place has come goes first, and
+/// those that are left when nothing else is follow at once, so that a result has no gaps.
+pub(super) fn placed<T>(
+    ranked: impl IntoIterator<Item = T>,
+    pins: impl IntoIterator<Item = (u32, T)>,
+) -> impl Iterator<Item = T> {
+    Placed { ranked: ranked.into_iter(), pins: pins.into_iter().peekable(), place: 0 }
+}
+
+struct Placed<R, P: Iterator> {
+    ranked: R,
+    pins: Peekable<P>,
+    place: u64,
+}
+
+impl<T, R: Iterator<Item = T>, P: Iterator<Item = (u32, T)>> Iterator for Placed<R, P> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        let place = self.place;
+        self.place += 1;
+        let due = self.pins.next_if(|(position, _)| u64::from(*position) <= place);
+        let item = due.map(|(_, item)| item).or_else(|| self.ranked.next());
+        item.or_else(|| self.pins.next().map(|(_, item)| item))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(ranked: &[u32], pins: &[(u32, u32)]) -> Vec<u32> {
+        placed(ranked.iter().copied(), pins.iter().copied()).collect()
+    }
+
+    #[test]
+    fn pins_stand_at_their_places() {
+        assert_eq!(list(&[1, 2, 3, 4], &[(0, 12), (2, 9), (4, 5)]), [12, 1, 9, 2, 5, 3, 4]);
+        assert_eq!(list(&[1, 2, 3], &[(1, 9), (1, 8), (1, 7)]), [1, 9, 8, 7, 2, 3]);
+    }
+
+    #[test]
+    fn a_short_result_has_no_gaps() {
+        assert_eq!(list(&[1], &[(50, 9), (60, 8)]), [1, 9, 8]);
+        assert_eq!(list(&[], &[(3, 9)]), [9]);
+        assert!(list(&[], &[]).is_empty());
+    }
+}
