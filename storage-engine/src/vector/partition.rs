@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -22,6 +23,8 @@ use crate::io::{Disk, DiskError, DiskFile, OpenMode};
 const PAGES_KEPT_MIN: usize = 256;
 /// Pages written at once by a merge: 1 MiB.
 const PAGES_PER_WRITE: u32 = 256;
+/// Nodes in a frame of links at most: some hundred microseconds of work.
+const NODES_PER_FRAME: usize = 2048;
 /// Codes read at once when opening.
 const CODES_PER_READ: u32 = 1024;
 
@@ -143,7 +146,7 @@ impl VectorPartition {
         state.node_count = manifest.node_count;
         state.entry = manifest.entry;
         read_codes(&shared, &mut state, &manifest, pace).await?;
-        read_graph(&shared, &mut state, &manifest).await?;
+        read_graph(&shared, &mut state, &manifest, pace).await?;
         let partition = Self::start(shared, state);
         partition.collect().await?;
         Ok(partition)
@@ -248,32 +251,43 @@ fn apply(state: &mut State, changes: Changes) {
     changes.upper.into_iter().for_each(|(node, levels)| state.upper.set(node, levels));
 }
 
-async fn read_graph(shared: &Shared, state: &mut State, manifest: &Manifest) -> Result<(), OpenError> {
-    let damaged = |file: &str, number: u64| FetchError::Damaged { file: file.to_owned(), what: "frame at", number };
+async fn read_graph(shared: &Shared, state: &mut State, manifest: &Manifest, pace: &dyn Pace) -> Result<(), OpenError> {
     state.base_epoch = manifest.base;
     state.upper_bytes = manifest.upper_bytes;
     state.delta_bytes = manifest.delta_bytes;
     if manifest.base != 0 {
         let base = open_base(shared, manifest.base, manifest.pages, OpenMode::Existing).await?;
         let at = u64::from(manifest.pages) * PAGE_BYTES as u64;
-        let frame = base.file.read_at(at, manifest.upper_bytes as usize).await?;
-        let Some((changes, _)) = Changes::decode(&frame, manifest.node_count) else {
-            return Err(damaged(&base.name, at).into());
-        };
-        apply(state, changes);
+        read_frames(&*base.file, &base.name, at..at + manifest.upper_bytes, state, pace).await?;
         state.base = Some(Rc::new(base));
     }
     if manifest.delta_bytes > 0 {
         let name = files::delta_name(manifest.base);
         let file = shared.disk.open(&shared.folder.join(&name), OpenMode::Existing).await?;
-        let bytes = file.read_at(0, manifest.delta_bytes as usize).await?;
-        let mut at = 0;
-        while at < bytes.len() {
-            let Some((changes, len)) = Changes::decode(&bytes[at..], manifest.node_count) else {
-                return Err(damaged(&name, at as u64).into());
-            };
-            apply(state, changes);
-            at += len;
+        read_frames(&*file, &name, 0..manifest.delta_bytes, state, pace).await?;
+    }
+    Ok(())
+}
+
+/// Applies the frames at these bytes, one after another.
+async fn read_frames(
+    file: &dyn DiskFile,
+    name: &str,
+    place: Range<u64>,
+    state: &mut State,
+    pace: &dyn Pace,
+) -> Result<(), FetchError> {
+    let bytes = file.read_at(place.start, (place.end - place.start) as usize).await?;
+    let mut at = 0;
+    while at < bytes.len() {
+        let Some((changes, len)) = Changes::decode(&bytes[at..], state.node_count) else {
+            let number = place.start + at as u64;
+            return Err(FetchError::Damaged { file: name.to_owned(), what: "frame at", number });
+        };
+        apply(state, changes);
+        at += len;
+        if pace.due() {
+            pace.pause().await;
         }
     }
     Ok(())
@@ -327,30 +341,59 @@ impl Draft {
         if self.state.overlay.bytes() > most || self.state.delta_bytes > 2 * most {
             self.merge(epoch, pace).await
         } else {
-            self.append_changes(epoch).await
+            self.append_changes(epoch, pace).await
         }
     }
 
     /// Appends the changes of this draft to those since the last merge.
-    async fn append_changes(&mut self, epoch: u64) -> Result<(), FetchError> {
-        let state = &self.state;
-        let bottom = self.changed_bottom.iter().filter_map(|node| Some((node, *state.overlay.get(node)?)));
-        let upper = self.changed_upper.iter().map(|node| (*node, state.upper.levels(*node).to_vec()));
-        let changes = Changes { bottom: bottom.collect(), upper: upper.collect() };
-        if changes.bottom.is_empty() && changes.upper.is_empty() {
+    async fn append_changes(&mut self, epoch: u64, pace: &dyn Pace) -> Result<(), FetchError> {
+        let bottom: Vec<u32> = self.changed_bottom.iter().collect();
+        let upper: Vec<u32> = self.changed_upper.iter().copied().collect();
+        if bottom.is_empty() && upper.is_empty() {
             return Ok(());
         }
-        let path = self.shared.folder.join(files::delta_name(state.base_epoch));
+        let path = self.shared.folder.join(files::delta_name(self.state.base_epoch));
         let file = self.shared.disk.open(&path, OpenMode::OpenOrCreate).await?;
-        let frame = changes.encode(epoch);
-        let (at, len) = (state.delta_bytes, frame.len() as u64);
-        self.shared.guarded(file.write_at(at, frame)).await?;
+        let at = self.state.delta_bytes;
+        let len = self.write_frames(&*file, at, &bottom, &upper, epoch, pace).await?;
         self.shared.guarded(file.sync()).await?;
         if at == 0 {
             self.shared.guarded(self.shared.disk.sync_dir(&self.shared.folder)).await?;
         }
         self.state.delta_bytes = at + len;
         Ok(())
+    }
+
+    /// Writes the links that these nodes have, in frames one after another; their bytes.
+    async fn write_frames(
+        &self,
+        file: &dyn DiskFile,
+        at: u64,
+        bottom: &[u32],
+        upper: &[u32],
+        epoch: u64,
+        pace: &dyn Pace,
+    ) -> Result<u64, FetchError> {
+        let state = &self.state;
+        let in_bottom = bottom.chunks(NODES_PER_FRAME).map(|nodes| {
+            let bottom = nodes.iter().filter_map(|node| Some((*node, *state.overlay.get(*node)?))).collect();
+            Changes { bottom, upper: Vec::new() }
+        });
+        let above = upper.chunks(NODES_PER_FRAME).map(|nodes| {
+            let upper = nodes.iter().map(|node| (*node, state.upper.levels(*node).to_vec())).collect();
+            Changes { bottom: Vec::new(), upper }
+        });
+        let mut end = at;
+        for changes in in_bottom.chain(above) {
+            let frame = changes.encode(epoch);
+            let len = frame.len() as u64;
+            self.shared.guarded(file.write_at(end, frame)).await?;
+            end += len;
+            if pace.due() {
+                pace.pause().await;
+            }
+        }
+        Ok(end - at)
     }
 
     /// Writes all links into a new file, one run of pages after another.
@@ -373,10 +416,9 @@ impl Draft {
             }
             self.shared.guarded(new.file.write_at(u64::from(first) * PAGE_BYTES as u64, run)).await?;
         }
-        let upper = self.state.upper.iter().map(|(node, levels)| (node, levels.clone()));
-        let frame = Changes { bottom: Vec::new(), upper: upper.collect() }.encode(epoch);
-        self.state.upper_bytes = frame.len() as u64;
-        self.shared.guarded(new.file.write_at(u64::from(pages) * PAGE_BYTES as u64, frame)).await?;
+        let upper: Vec<u32> = self.state.upper.iter().map(|(node, _)| node).collect();
+        let at = u64::from(pages) * PAGE_BYTES as u64;
+        self.state.upper_bytes = self.write_frames(&*new.file, at, &[], &upper, epoch, pace).await?;
         self.shared.guarded(new.file.sync()).await?;
         self.shared.guarded(self.shared.disk.sync_dir(&self.shared.folder)).await?;
         self.state.base = Some(Rc::new(new));

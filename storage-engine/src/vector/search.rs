@@ -5,6 +5,8 @@
 //! the error's strict bound, so that its answer is that of comparing all vectors. A walk, which is approximate itself, takes
 //! what errors of independent signs add up to.
 
+use std::collections::HashMap;
+
 use super::codes::{self, Comparer};
 use super::kernels::prefetch;
 use super::state::{State, VectorSnapshot};
@@ -23,6 +25,8 @@ const VIEW_COST: f64 = 24.0;
 const VIEW_MIN: usize = 2;
 /// Codes compared between two looks at the pace.
 const SCAN_BATCH: usize = 1024;
+/// A scan gives up what cannot be among the nearest when it holds this many.
+const NARROW_MIN: usize = 8 * SCAN_BATCH;
 /// Codes that a scan fetches into the processor's cache ahead of the one looked at.
 const CODES_AHEAD: usize = 8;
 /// Vectors read for each wanted one where codes have no error bound.
@@ -61,20 +65,36 @@ pub struct SearchOptions<'a> {
 struct Nearest {
     limit: usize,
     found: Vec<Neighbor>,
+    /// The distances of documents in `found`, where documents have several vectors.
+    known: Option<HashMap<u32, f32>>,
 }
 
 impl Nearest {
+    fn new(limit: usize, several: bool) -> Self {
+        Self { limit, found: Vec::new(), known: several.then(HashMap::new) }
+    }
+
+    fn place(&self, doc: u32, distance: f32) -> usize {
+        self.found.partition_point(|other| (other.distance, other.doc) < (distance, doc))
+    }
+
     fn offer(&mut self, doc: u32, distance: f32) {
-        let after = |other: &Neighbor| (other.distance, other.doc) < (distance, doc);
-        let at = self.found.partition_point(after);
-        if at >= self.limit || self.found[..at].iter().any(|other| other.doc == doc) {
+        if self.place(doc, distance) >= self.limit {
             return;
         }
-        self.found.insert(at, Neighbor { doc, distance });
-        let worse = self.found[at + 1..].iter().position(|other| other.doc == doc);
-        match worse {
-            Some(worse) => drop(self.found.remove(at + 1 + worse)),
-            None => self.found.truncate(self.limit),
+        if let Some(known) = &mut self.known {
+            if known.get(&doc).is_some_and(|before| *before <= distance) {
+                return;
+            }
+            if let Some(before) = known.insert(doc, distance) {
+                self.found.remove(self.place(doc, before));
+            }
+        }
+        self.found.insert(self.place(doc, distance), Neighbor { doc, distance });
+        if self.found.len() > self.limit
+            && let (Some(last), Some(known)) = (self.found.pop(), &mut self.known)
+        {
+            known.remove(&last.doc);
         }
     }
 
@@ -185,25 +205,32 @@ impl VectorSnapshot {
         pace: &dyn Pace,
     ) -> Result<Vec<Neighbor>, SearchError> {
         let state = &*self.state;
-        let nodes: Vec<u32> = match options.allowed {
-            None => state.live.iter().collect(),
-            Some(docs) => (docs & &*state.documents).iter().flat_map(|doc| state.nodes_of(doc)).collect(),
+        let allowed = options.allowed.map(|docs| docs & &*state.documents);
+        let mut nodes: Box<dyn Iterator<Item = u32>> = match &allowed {
+            None => Box::new(state.live.iter()),
+            Some(docs) => Box::new(docs.iter().flat_map(|doc| state.nodes_of(doc))),
         };
-        let mut contenders = Vec::with_capacity(nodes.len());
-        for (at, node) in nodes.iter().enumerate() {
-            if let Some(ahead) = nodes.get(at + CODES_AHEAD) {
-                prefetch(state.codes.get(*ahead));
+        let mut contenders = Vec::new();
+        let mut narrow_at = NARROW_MIN.max(options.limit.saturating_mul(4));
+        loop {
+            let batch: Vec<u32> = nodes.by_ref().take(SCAN_BATCH).collect();
+            if batch.is_empty() || pace.stopped() {
+                break;
             }
-            if options.ordinal.is_none() || accept.takes(state, *node) {
-                contenders.push(query.contender(state, *node));
+            for (at, node) in batch.iter().enumerate() {
+                if let Some(ahead) = batch.get(at + CODES_AHEAD) {
+                    prefetch(state.codes.get(*ahead));
+                }
+                if options.ordinal.is_none() || accept.takes(state, *node) {
+                    contenders.push(query.contender(state, *node));
+                }
             }
-            if at % SCAN_BATCH == SCAN_BATCH - 1 {
-                if pace.stopped() {
-                    break;
-                }
-                if pace.due() {
-                    pace.pause().await;
-                }
+            if contenders.len() > narrow_at {
+                self.narrow(&mut contenders, options.limit);
+                narrow_at = narrow_at.max(contenders.len() * 2);
+            }
+            if pace.due() {
+                pace.pause().await;
             }
         }
         Ok(self.rank(query, contenders, options.limit, pace).await?)
@@ -218,34 +245,25 @@ impl VectorSnapshot {
         pace: &dyn Pace,
     ) -> Result<Vec<Neighbor>, FetchError> {
         let comparer = query.comparer;
-        let mut nearest = Nearest { limit, found: Vec::with_capacity(limit.min(contenders.len()) + 1) };
-        let by_distance = |a: &Contender, b: &Contender| a.distance.total_cmp(&b.distance).then(a.node.cmp(&b.node));
-        if self.shared.config.code_kind() == CodeKind::Bits {
-            // Differing bits: exact, or of an error without bound, so that more are read instead.
-            let read = limit.saturating_mul(OVERSAMPLING).max(SCAN_BATCH).min(contenders.len());
-            if self.shared.config.metric == Metric::Hamming {
-                for contender in contenders {
-                    nearest.offer(self.doc(contender.node), comparer.reported(contender.distance));
-                }
-                return Ok(nearest.found);
-            }
-            contenders.sort_unstable_by(by_distance);
-            contenders.truncate(read);
-        } else {
-            self.narrow(&mut contenders, limit);
-            let least = |c: &Contender| c.distance - c.bound;
-            contenders.sort_unstable_by(|a, b| least(a).total_cmp(&least(b)).then(a.node.cmp(&b.node)));
-        }
+        let mut nearest = Nearest::new(limit, self.has_several());
+        self.narrow(&mut contenders, limit);
+        let least = |c: &Contender| c.distance - c.bound;
+        contenders.sort_unstable_by(|a, b| least(a).total_cmp(&least(b)).then(a.node.cmp(&b.node)));
         for batch in contenders.chunks(READ_BATCH) {
-            let least = comparer.reported(batch[0].distance - batch[0].bound);
-            if nearest.excludes(least) || pace.stopped() {
+            if nearest.excludes(comparer.reported(least(&batch[0]))) || pace.stopped() {
                 break;
             }
-            let nodes: Vec<u32> = batch.iter().map(|contender| contender.node).collect();
-            for (node, vector) in nodes.iter().zip(self.shared.fetch(&nodes).await?) {
-                let norm = codes::norm(self.state.codes.get(*node));
-                let distance = comparer.true_distance(query.vector, &vector, query.norm(), norm);
-                nearest.offer(self.doc(*node), comparer.reported(distance));
+            if self.shared.config.metric == Metric::Hamming {
+                for contender in batch {
+                    nearest.offer(self.doc(contender.node), comparer.reported(contender.distance));
+                }
+            } else {
+                let nodes: Vec<u32> = batch.iter().map(|contender| contender.node).collect();
+                for (node, vector) in nodes.iter().zip(self.shared.fetch(&nodes).await?) {
+                    let norm = codes::norm(self.state.codes.get(*node));
+                    let distance = comparer.true_distance(query.vector, &vector, query.norm(), norm);
+                    nearest.offer(self.doc(*node), comparer.reported(distance));
+                }
             }
             if pace.due() {
                 pace.pause().await;
@@ -254,14 +272,30 @@ impl VectorSnapshot {
         Ok(nearest.found)
     }
 
+    /// Whether documents have several vectors.
+    fn has_several(&self) -> bool {
+        self.state.live.len() > self.state.documents.len()
+    }
+
     fn doc(&self, node: u32) -> u32 {
         self.state.head(node).doc
     }
 
     /// Leaves out those that cannot be among the `limit` nearest documents, each of which is as near as its nearest vector.
     fn narrow(&self, contenders: &mut Vec<Contender>, limit: usize) {
+        if self.shared.config.code_kind() == CodeKind::Bits && self.shared.config.metric != Metric::Hamming {
+            // The error has no bound: a number of the nearest by their codes is read instead.
+            let read = limit.saturating_mul(OVERSAMPLING).max(SCAN_BATCH);
+            if contenders.len() > read {
+                let by_code =
+                    |a: &Contender, b: &Contender| a.distance.total_cmp(&b.distance).then(a.node.cmp(&b.node));
+                contenders.select_nth_unstable_by(read - 1, by_code);
+                contenders.truncate(read);
+            }
+            return;
+        }
         let most = |c: &Contender| c.distance + c.bound;
-        let mut nearest: Vec<f32> = if self.state.live.len() == self.state.documents.len() {
+        let mut nearest: Vec<f32> = if !self.has_several() {
             contenders.iter().map(most).collect()
         } else {
             let mut by_doc: Vec<(u32, f32)> = contenders.iter().map(|c| (self.doc(c.node), most(c))).collect();

@@ -171,3 +171,54 @@ fn what_is_no_vector_is_refused() {
     let refused = block_on(partition.snapshot().search(&[1.0], &options, &Unpaced)).err();
     assert_eq!(refused, Some(SearchError::Vector(BadVector::Dimensions { expected: 2, found: 1 })));
 }
+
+/// A pace for which somebody always waits: no loop may go on for long without asking.
+#[derive(Default)]
+struct Impatient {
+    pauses: std::cell::Cell<usize>,
+    stop: bool,
+}
+
+impl Pace for Impatient {
+    fn due(&self) -> bool {
+        true
+    }
+
+    fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        self.pauses.set(self.pauses.get() + 1);
+        Box::pin(std::future::ready(()))
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop
+    }
+}
+
+#[test]
+fn loops_let_others_work_and_can_be_stopped() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    let partition = create(&disk, Config { build_width: 20, ..Config::new(6, Metric::Cosine) }, TIGHT);
+    let vectors = points(21, 9000, 6);
+    let mut draft = partition.begin().expect("the only one");
+    // Several vectors of few documents: quick to put where the graph is small.
+    for (doc, vectors) in (0..).zip(vectors.chunks(9)) {
+        put(&mut draft, doc, vectors);
+    }
+    commit(&partition, draft, 1);
+    let snapshot = partition.snapshot();
+    for (plan, least) in [(Plan::Scan, 8), (Plan::Walk, 5)] {
+        let options = SearchOptions { limit: 5, plan: Some(plan), ..SearchOptions::default() };
+        let calm = search(&snapshot, &vectors[7], &options);
+        let pace = Impatient::default();
+        let found = block_on(snapshot.search(&vectors[7], &options, &pace)).expect("it is found");
+        assert_eq!(found, calm);
+        assert!(pace.pauses.get() >= least, "{plan:?} {}", pace.pauses.get());
+        let pace = Impatient { stop: true, ..Impatient::default() };
+        let stopped = block_on(snapshot.search(&vectors[7], &options, &pace)).expect("what there is");
+        assert!(stopped.len() <= 5);
+    }
+    let options = SearchOptions { limit: 2000, ..SearchOptions::default() };
+    let all = search(&snapshot, &vectors[7], &options);
+    assert_eq!(all.len(), 1000, "every document once");
+    assert!(all.is_sorted_by(|a, b| (a.distance, a.doc) < (b.distance, b.doc)));
+}
