@@ -31,6 +31,7 @@ use crate::control::storage::refill::Refill;
 use crate::control::storage::store::ControlStore;
 use crate::control::storage::tasklog::TaskLog;
 use crate::control::{ControlError, Features};
+use crate::network::Network;
 use crate::tasks::task::{Content, Task};
 
 /// Bytes of documents that are indexed and made durable together.
@@ -110,8 +111,11 @@ impl Import<'_> {
     async fn everything(&self, store: &ControlStore, root: &Path) -> Result<(), ImportError> {
         let webhooks: WebhooksFile = self.optional(names::WEBHOOKS).await?;
         let features: Features = self.optional(names::FEATURES).await?;
+        let network: Network = self.optional(names::NETWORK).await?;
+        // The instance is a new one, which has yet to be given its place.
+        let network = Some(Arc::new(Network { own_name: None, leader: None, ..network }));
         let webhooks = webhooks.webhooks.into_iter().map(|(uid, webhook)| (uid, Some(webhook))).collect();
-        store.commit(Changes { webhooks, features: Some(features), ..Changes::default() }).await?;
+        store.commit(Changes { webhooks, network, features: Some(features), ..Changes::default() }).await?;
         let mut keys = self.lines(names::KEYS).await?.ok_or_else(|| self.missing(names::KEYS))?;
         loop {
             let lines: Vec<KeyLine> = keys.values().await?;

@@ -24,6 +24,7 @@ mod names {
     pub const METADATA: &str = "metadata.json";
     pub const KEYS: &str = "keys.jsonl";
     pub const FEATURES: &str = "experimental-features.json";
+    pub const NETWORK: &str = "network.json";
     pub const WEBHOOKS: &str = "webhooks.json";
     pub const INDEXES: &str = "indexes";
     /// In the folder of an index, as are the next two.

@@ -44,6 +44,8 @@ pub async fn write(plane: &ControlPlane, own: &Task, begun: Timestamp) -> Result
     dump.end_entry(names::KEYS.into()).await?;
     dump.json(&state.features).await?;
     dump.end_entry(names::FEATURES.into()).await?;
+    dump.json(&*state.network).await?;
+    dump.end_entry(names::NETWORK.into()).await?;
     let webhooks = state.webhooks.iter().filter(|(uid, _)| !uid.is_nil());
     dump.json(&WebhooksFile { webhooks: webhooks.map(|(uid, webhook)| (*uid, webhook.clone())).collect() }).await?;
     dump.end_entry(names::WEBHOOKS.into()).await?;

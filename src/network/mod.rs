@@ -14,7 +14,7 @@ pub use patch::{NetworkPatch, RemotePatch, ShardPatch};
 
 /// The network as one instance knows it. As JSON: the interface's object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Network {
     /// The name of this instance.
     #[serde(rename = "self")]
@@ -31,7 +31,7 @@ pub struct Network {
 
 /// How an instance is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Remote {
     /// An absolute URL, as it was given.
     pub url: String,
