@@ -12,6 +12,7 @@ pub mod features;
 pub mod fields;
 pub mod indexes;
 pub mod keys;
+pub mod logs;
 pub mod network;
 pub mod reader;
 pub mod router;
@@ -40,6 +41,7 @@ pub fn routes() -> Vec<Route<App>> {
         fields::routes(),
         indexes::routes(),
         keys::routes(),
+        logs::routes(),
         network::routes(),
         search::routes(),
         search_rules::routes(),

@@ -10,19 +10,12 @@ use crate::routes;
 pub fn routes() -> Vec<Route<App>> {
     routes! {
         Get "/metrics" MetricsGet => metrics;
-        Post "/logs/stream" MetricsGet => logs;
-        Delete "/logs/stream" MetricsGet => logs;
-        Post "/logs/stderr" MetricsGet => logs;
         Post "/chats/{workspace}/chat/completions" ChatCompletions => chats;
     }
 }
 
 async fn metrics(_: Call<App>) -> Answer {
     refuse("Getting metrics", "metrics")
-}
-
-async fn logs(_: Call<App>) -> Answer {
-    refuse("Changing the logs at run time", "logsRoute")
 }
 
 async fn chats(_: Call<App>) -> Answer {
