@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 use self::catalog_side::CatalogHome;
 use self::home::PartitionHome;
-use self::search_side::PlannerCache;
+use self::search_side::{KnownFactsCache, PlannerCache};
 pub use crate::document::{PayloadFormat, RawDocument};
 use crate::ids::{CoreId, Epoch, PartitionNo};
 pub use crate::mesh::AskError;
@@ -59,6 +59,7 @@ pub struct Engine {
     partitions: RefCell<AHashMap<Place, Rc<PartitionHome>>>,
     catalogs: RefCell<AHashMap<Uuid, Rc<CatalogHome>>>,
     planners: PlannerCache,
+    known: KnownFactsCache,
 }
 
 /// The value of the one answer that fits a question.
@@ -84,6 +85,7 @@ impl Engine {
             partitions: RefCell::default(),
             catalogs: RefCell::default(),
             planners: PlannerCache::default(),
+            known: KnownFactsCache::default(),
         })
     }
 

@@ -7,24 +7,28 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::messages::{Answer, PartitionQuestion, Place, ReadQuestion};
 use super::types::{EngineError, IndexView};
 use super::{Engine, answer_as};
-use crate::ids::PartitionNo;
+use crate::ids::{Epoch, PartitionNo};
 use crate::partition::reader::PartitionReader;
 use crate::query::Cutter;
 use crate::runtime::{Nanos, Runtime};
 use crate::search::federated::{FederatedAccess, FederatedAnswer, FederatedError, FederatedRequest, federated_search};
 use crate::search::gather::Numbers;
 use crate::search::{
-    Ask, FacetSearchRequest, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError, SearchRequest,
-    SearchedIndex, answer_part,
+    Ask, FacetSearchRequest, KnownFacts, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError,
+    SearchRequest, SearchedIndex, answer_part,
 };
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
 
 /// Planners kept on one core.
 const PLANNERS_MAX: usize = 64;
+/// Indexes of which one core remembers what their dictionaries said.
+const KNOWN_MAX: usize = 16;
 /// How often a search begins anew because the index has moved on too far in the meantime.
 const ATTEMPTS_MAX: u32 = 3;
 
@@ -55,6 +59,27 @@ impl PlannerCache {
     }
 }
 
+/// What is remembered of the indexes that were searched last, each at its newest epoch.
+#[derive(Default)]
+pub(super) struct KnownFactsCache(RefCell<Vec<(Uuid, u32, Epoch, Rc<KnownFacts>)>>);
+
+impl KnownFactsCache {
+    fn get(&self, view: &IndexView) -> Rc<KnownFacts> {
+        let mut kept = self.0.borrow_mut();
+        let known = kept.iter().position(|(id, ..)| *id == view.id);
+        let is_current = |at: &usize| kept[*at].1 == view.layout && kept[*at].2 == view.epoch;
+        let facts = known.filter(is_current).map_or_else(Rc::default, |at| kept[at].3.clone());
+        if let Some(at) = known {
+            kept.remove(at);
+        } else if kept.len() >= KNOWN_MAX {
+            kept.remove(0);
+        }
+        // The one used last stands last.
+        kept.push((view.id, view.layout, view.epoch, facts.clone()));
+        facts
+    }
+}
+
 impl Engine {
     /// Answers a search of one index at the epoch of a view; at a newer one when that epoch is no longer kept.
     pub async fn search(&self, index: &IndexView, request: SearchRequest) -> Result<SearchAnswer, SearchError> {
@@ -62,10 +87,9 @@ impl Engine {
         for attempt in 1.. {
             let view = latest.as_ref().unwrap_or(index);
             let asker = Asker { engine: self, view, gone: Cell::new(false) };
-            let planner = self.planners.get(&view.settings);
-            let answer =
-                crate::search::search(&searched(view, &planner), &request, &asker, &RuntimePacer(self.runtime.clone()))
-                    .await;
+            let (planner, known) = (self.planners.get(&view.settings), self.known.get(view));
+            let searched = searched(view, &planner, &known);
+            let answer = crate::search::search(&searched, &request, &asker, &RuntimePacer(self.runtime.clone())).await;
             if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
                 return answer;
             }
@@ -89,7 +113,9 @@ impl Engine {
             let asker = Asker { engine: self, view, gone: Cell::new(false) };
             let planner = self.planners.get(&view.settings);
             let pacer = RuntimePacer(self.runtime.clone());
-            let answer = crate::search::search_facet_values(&searched(view, &planner), &request, &asker, &pacer).await;
+            let known = self.known.get(view);
+            let searched = searched(view, &planner, &known);
+            let answer = crate::search::search_facet_values(&searched, &request, &asker, &pacer).await;
             if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
                 return answer;
             }
@@ -113,9 +139,11 @@ impl Engine {
             let askers: Vec<Asker<'_>> =
                 views.iter().map(|view| Asker { engine: self, view, gone: Cell::new(false) }).collect();
             let planners: Vec<Rc<Planner>> = views.iter().map(|view| self.planners.get(&view.settings)).collect();
-            let access = views.iter().zip(&planners).zip(&askers);
-            let access: Vec<FederatedAccess<'_>> =
-                access.map(|((view, planner), ask)| FederatedAccess { index: searched(view, planner), ask }).collect();
+            let known: Vec<Rc<KnownFacts>> = views.iter().map(|view| self.known.get(view)).collect();
+            let access = views.iter().zip(&planners).zip(&known).zip(&askers);
+            let access: Vec<FederatedAccess<'_>> = access
+                .map(|(((view, planner), known), ask)| FederatedAccess { index: searched(view, planner, known), ask })
+                .collect();
             let answer = federated_search(&access, request, &RuntimePacer(self.runtime.clone())).await;
             let gone: Vec<bool> = askers.iter().map(|asker| asker.gone.get()).collect();
             if answer.is_ok() || !gone.contains(&true) || attempt >= ATTEMPTS_MAX {
@@ -142,9 +170,9 @@ impl Engine {
     }
 }
 
-fn searched<'v>(view: &'v IndexView, planner: &'v Planner) -> SearchedIndex<'v> {
+fn searched<'v>(view: &'v IndexView, planner: &'v Planner, known: &'v KnownFacts) -> SearchedIndex<'v> {
     let partitions = view.partition_count();
-    SearchedIndex { settings: &view.settings, fields: &view.fields, partitions, planner }
+    SearchedIndex { settings: &view.settings, fields: &view.fields, partitions, planner, known }
 }
 
 /// Asks the partitions of an index at one epoch.

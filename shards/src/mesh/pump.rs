@@ -19,6 +19,9 @@ pub(super) async fn run<Q: Send + 'static, A: Send + 'static>(state: Rc<State<Q,
         // Another peer goes first next time, so that a loud one cannot stand before the others.
         first_peer += 1;
         if taken {
+            state.watch();
+        }
+        if taken || state.is_watching() {
             state.runtime.yield_now().await;
         } else {
             sleep(&state).await;

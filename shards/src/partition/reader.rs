@@ -16,14 +16,19 @@ use crate::facets::FacetSource;
 use crate::facets::columns::Columns;
 use crate::fields::FieldsMap;
 use crate::ids::{DocId, Epoch, FieldId, LocalDocId, PartitionNo};
-use crate::query::{FieldTable, QueryCache, TermSource};
+use crate::query::{FieldTable, PrefixRange, QueryCache, Reach, TermSource};
+use crate::search::ChampionLists;
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
-use crate::text::dictionary::{Dictionary, TermKind, typo_automaton};
+use crate::text::dictionary::{Dictionary, TermKind};
 use crate::text::postings::{Block, Occurrence, block_key, parse_block_key, take_varint};
 
 /// Bytes of term bitmaps that one epoch of a partition keeps at hand.
 const CACHE_BYTES: usize = 16 << 20;
+/// Posting blocks that are read over rather than looking for the one wanted.
+const SEEK_BLOCKS: u32 = 3;
+/// Bytes of posting blocks read in one piece of a prefix's table.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Everything about an epoch that all partitions of an index share.
 #[derive(Clone)]
@@ -52,6 +57,7 @@ pub struct PartitionReader {
     cache: RefCell<TermCache>,
     damage: RefCell<Option<String>>,
     queries: QueryCache,
+    champions: ChampionLists,
 }
 
 #[derive(Default)]
@@ -63,8 +69,16 @@ struct TermCache {
 impl PartitionReader {
     /// A reader of `snapshot`, which `memory` belongs to.
     pub fn new(snapshot: Snapshot, number: PartitionNo, facts: EpochFacts, memory: PartitionMemory) -> Self {
-        let (cache, damage, queries) = (RefCell::default(), RefCell::default(), QueryCache::default());
-        Self { snapshot, number, facts, memory, cache, damage, queries }
+        Self {
+            snapshot,
+            number,
+            facts,
+            memory,
+            cache: RefCell::default(),
+            damage: RefCell::default(),
+            queries: QueryCache::default(),
+            champions: ChampionLists::default(),
+        }
     }
 
     /// The epoch of the index that this is.
@@ -165,10 +179,72 @@ impl PartitionReader {
         })
     }
 
+    /// Appends the places of a term in the documents `wanted` (rising), packed as document, field, position.
+    fn pack_occurrences(&self, term: &str, wanted: &[u32], out: &mut Vec<u64>) -> Result<(), PartitionError> {
+        let mut rest = wanted;
+        while let Some(from) = rest.first().copied() {
+            let (mut blocks, mut jumps) = (0, false);
+            self.for_each_block(term, from, |block| {
+                blocks += 1;
+                rest = block.pack_wanted(rest, out)?;
+                let (Some(next), Some(first), Some(last)) = (rest.first(), block.docs().first(), block.docs().last())
+                else {
+                    return Ok(false);
+                };
+                // When the next document lies many blocks on, looking for its block is cheaper than reading those between. The
+                // first block seen may end before the document that was looked for, the second cannot.
+                jumps = blocks > 1 && next.saturating_sub(*last) > SEEK_BLOCKS * (last - first + 1);
+                Ok(!jumps)
+            })?;
+            if !jumps {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A bounded piece of a prefix's occurrences; see [`TermSource::prefix_occurrences`]. `resume` is the key of the last block.
+    fn prefix_blocks(
+        &self,
+        range: &PrefixRange,
+        resume: Vec<u8>,
+        each: &mut dyn FnMut(u64),
+    ) -> Result<Option<Vec<u8>>, PartitionError> {
+        let mut cursor = self.snapshot.cursor(POSTINGS);
+        cursor.seek(if resume.is_empty() { range.prefix.as_bytes() } else { &resume })?;
+        let mut bytes = 0;
+        while let Some((key, value)) = cursor.next()? {
+            if key == resume.as_slice() {
+                continue;
+            }
+            let Some((term, first)) =
+                parse_block_key(key).filter(|(term, _)| term.starts_with(range.prefix.as_bytes()))
+            else {
+                return Ok(None);
+            };
+            if range.has(term) {
+                Block::parse(first, value)?.for_each(&mut *each)?;
+            } else if term.len() > range.prefix.len() {
+                return Ok(None);
+            }
+            bytes += value.len();
+            if bytes >= PIECE_BYTES {
+                return Ok(Some(key.to_vec()));
+            }
+        }
+        Ok(None)
+    }
+
     /// Lets go of what was kept for later requests, when a newer epoch has taken this one's place.
     pub fn forget_cached(&self) {
         *self.cache.borrow_mut() = TermCache::default();
         self.queries.clear();
+        self.champions.clear();
+    }
+
+    /// The best documents of terms met before.
+    pub fn champion_lists(&self) -> &ChampionLists {
+        &self.champions
     }
 
     /// A document's stored form; `None` when the partition has no such document.
@@ -277,12 +353,20 @@ impl TermSource for PartitionReader {
         self.keep_damage(read);
     }
 
+    fn packed(&self, term: &str, docs: &[u32], out: &mut Vec<u64>) {
+        self.keep_damage(self.pack_occurrences(term, docs, out));
+    }
+
+    fn prefix_occurrences(&self, range: &PrefixRange, resume: Vec<u8>, each: &mut dyn FnMut(u64)) -> Option<Vec<u8>> {
+        self.keep_damage(self.prefix_blocks(range, resume, each))
+    }
+
     fn prefixed(&self, prefix: &str, each: &mut dyn FnMut(&str) -> bool) {
         self.memory.dictionary.all_with_prefix(prefix, each);
     }
 
-    fn similar(&self, word: &str, distance_max: u8, prefix: bool, each: &mut dyn FnMut(&str, u8) -> bool) {
-        self.memory.dictionary.with_typos(&typo_automaton(word, distance_max, prefix), each);
+    fn similar(&self, word: &str, reach: Reach, _: &FieldTable, each: &mut dyn FnMut(&str, u8) -> bool) {
+        self.memory.dictionary.similar(word, reach.distance_max, reach.prefix, each);
     }
 
     fn is_tolerant(&self, term: &str, _: &FieldTable) -> bool {

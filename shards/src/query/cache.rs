@@ -5,12 +5,13 @@
 use std::cell::RefCell;
 use std::hash::Hash;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ahash::AHashMap;
 use roaring::RoaringBitmap;
 
+use super::prefix::{PrefixRange, PrefixTable};
 use super::resolve::{NodeFacts, NodeQuestion};
-use super::source::PrefixTable;
 
 /// Bytes of each kind of entry.
 const KIND_BYTES: usize = 16 << 20;
@@ -18,15 +19,15 @@ const KIND_BYTES: usize = 16 << 20;
 /// The memory of one epoch of a partition, bounded to a few times [`KIND_BYTES`].
 #[derive(Default)]
 pub struct QueryCache {
-    facts: RefCell<Kept<(NodeQuestion, bool), NodeFacts>>,
-    classes: RefCell<Kept<(NodeQuestion, u8), RoaringBitmap>>,
-    tables: RefCell<Kept<String, PrefixTable>>,
+    facts: RefCell<Kept<(NodeQuestion, bool), Arc<NodeFacts>>>,
+    classes: RefCell<Kept<(NodeQuestion, u8), Rc<RoaringBitmap>>>,
+    tables: RefCell<Kept<PrefixRange, Rc<PrefixTable>>>,
 }
 
 /// Entries of one kind. Starting over when they are too many is rare, costs nothing to keep track of, and what is in use
 /// comes back at once.
 struct Kept<K, V> {
-    entries: AHashMap<K, Rc<V>>,
+    entries: AHashMap<K, V>,
     bytes: usize,
 }
 
@@ -36,8 +37,8 @@ impl<K, V> Default for Kept<K, V> {
     }
 }
 
-impl<K: Hash + Eq, V> Kept<K, V> {
-    fn keep(&mut self, key: K, value: &Rc<V>, bytes: usize) {
+impl<K: Hash + Eq, V: Clone> Kept<K, V> {
+    fn keep(&mut self, key: K, value: &V, bytes: usize) {
         if self.bytes + bytes > KIND_BYTES {
             self.entries.clear();
             self.bytes = 0;
@@ -49,12 +50,12 @@ impl<K: Hash + Eq, V> Kept<K, V> {
     }
 }
 
-fn kept<K: Hash + Eq + Clone, V>(
+fn kept<K: Hash + Eq + Clone, V: Clone>(
     kind: &RefCell<Kept<K, V>>,
     key: &K,
-    make: impl FnOnce() -> Rc<V>,
+    make: impl FnOnce() -> V,
     bytes: impl FnOnce(&V) -> usize,
-) -> Rc<V> {
+) -> V {
     if let Some(known) = kind.borrow().entries.get(key) {
         return known.clone();
     }
@@ -71,12 +72,12 @@ impl QueryCache {
         *self.tables.borrow_mut() = Kept::default();
     }
 
-    /// The facts of a node.
-    pub fn facts(&self, key: (NodeQuestion, bool), make: impl FnOnce() -> NodeFacts) -> Rc<NodeFacts> {
+    /// The facts of a node; they travel to the core that asked.
+    pub fn facts(&self, key: (NodeQuestion, bool), make: impl FnOnce() -> NodeFacts) -> Arc<NodeFacts> {
         kept(
             &self.facts,
             &key,
-            || Rc::new(make()),
+            || Arc::new(make()),
             |facts| {
                 let lists = [&facts.prefixed, &facts.one_typo, &facts.two_typos];
                 lists.iter().flat_map(|list| list.iter()).map(|word| word.len() + 32).sum::<usize>()
@@ -87,12 +88,17 @@ impl QueryCache {
 
     /// The documents of a node in a class, when all fields are searched.
     pub fn class(&self, key: (NodeQuestion, u8), make: impl FnOnce() -> Rc<RoaringBitmap>) -> Rc<RoaringBitmap> {
-        kept(&self.classes, &key, make, RoaringBitmap::serialized_size)
+        kept(&self.classes, &key, make, |docs| docs.serialized_size())
     }
 
-    /// The table of a prefix.
-    pub fn table(&self, prefix: &str, make: impl FnOnce() -> PrefixTable) -> Rc<PrefixTable> {
-        kept(&self.tables, &prefix.to_owned(), || Rc::new(make()), PrefixTable::bytes)
+    /// The table of a range of words, if it is kept.
+    pub fn known_table(&self, range: &PrefixRange) -> Option<Rc<PrefixTable>> {
+        self.tables.borrow().entries.get(range).cloned()
+    }
+
+    /// Keeps the table of a range of words.
+    pub fn keep_table(&self, range: PrefixRange, table: &Rc<PrefixTable>) {
+        self.tables.borrow_mut().keep(range, table, table.bytes() + 128);
     }
 }
 
@@ -105,18 +111,18 @@ mod tests {
         let cache = QueryCache::default();
         let mut made = 0;
         for _ in 0..3 {
-            cache.table("st", || {
+            cache.class((NodeQuestion::default(), 1), || {
                 made += 1;
-                PrefixTable::default()
+                Rc::default()
             });
         }
         assert_eq!(made, 1);
         let mut kept = Kept::default();
         for key in 0..100 {
-            kept.keep(key, &Rc::new(()), KIND_BYTES / 10);
+            kept.keep(key, &(), KIND_BYTES / 10);
             assert!(kept.bytes <= KIND_BYTES && kept.entries.len() <= 10);
         }
-        kept.keep(100, &Rc::new(()), KIND_BYTES + 1);
+        kept.keep(100, &(), KIND_BYTES + 1);
         assert!(!kept.entries.contains_key(&100));
     }
 }

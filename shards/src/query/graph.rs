@@ -1,10 +1,13 @@
 //! The terms of a query, their joined words, what each may stand for, and which may be dropped.
 
+use std::sync::Arc;
+
 use super::budget::{
     ONE_TYPO_MAX, PREFIX_TABLE_BYTES, PREFIX_TABLE_WORDS, PREFIX_WORDS_MAX, TWO_TYPOS_MAX, WORD_BYTES_MAX, typo_budget,
 };
 use super::context::QueryContext;
 use super::parse::{ParsedQuery, Term, TermKind};
+use super::prefix::PrefixRange;
 use super::resolve::{NodeFacts, NodeQuestion};
 use crate::search::MatchingStrategy;
 use crate::settings::Settings;
@@ -76,6 +79,17 @@ pub enum PrefixMode {
     List(Option<String>),
     /// As one: many words begin with a short text.
     Table,
+}
+
+impl Derivations {
+    /// The words that begin with the text, if such count.
+    pub fn prefix_range(&self) -> Option<PrefixRange> {
+        let last = match self.prefix.as_ref()? {
+            PrefixMode::List(last) => last.clone(),
+            PrefixMode::Table => None,
+        };
+        (!self.text.is_empty()).then(|| PrefixRange { prefix: self.text.clone(), last })
+    }
 }
 
 impl Node {
@@ -181,7 +195,8 @@ impl QueryGraph {
     }
 
     /// Fills in the derivations from what the partitions found: for each partition the facts of all nodes.
-    pub fn complete(&mut self, facts: &[Vec<NodeFacts>]) {
+    /// `wants_words` also notes which words begin with a prefix, for showing matches.
+    pub fn complete(&mut self, facts: &[Vec<Arc<NodeFacts>>], wants_words: bool) {
         let typed: Vec<String> = (0..usize::from(self.term_count))
             .map(|term| self.nodes.iter().find(|node| node.len == 1 && usize::from(node.first) == term))
             .map(|node| node.map_or(String::new(), |node| node.derivations.text.clone()))
@@ -190,8 +205,8 @@ impl QueryGraph {
             if node.derivations.phrase.is_some() {
                 continue;
             }
-            let found: Vec<&NodeFacts> = facts.iter().map(|partition| &partition[at]).collect();
-            complete_node(node, &found);
+            let found: Vec<&NodeFacts> = facts.iter().map(|partition| &*partition[at]).collect();
+            complete_node(node, &found, wants_words);
             let typed = &typed[node.terms()];
             if let (Some((left, right)), [first, second]) = (&node.derivations.split, typed)
                 && left == first
@@ -231,24 +246,34 @@ fn sketch_node(terms: &[Term], first: usize, context: &QueryContext<'_>, setting
     Some(Node { first: first as u8, len: terms.len() as u8, position, last_position, derivations })
 }
 
-fn complete_node(node: &mut Node, found: &[&NodeFacts]) {
+fn complete_node(node: &mut Node, found: &[&NodeFacts], wants_words: bool) {
     let derivations = &mut node.derivations;
     derivations.word = found.iter().any(|facts| facts.word);
     derivations.one_typo = union(found.iter().map(|facts| &facts.one_typo), ONE_TYPO_MAX);
     derivations.two_typos = union(found.iter().map(|facts| &facts.two_typos), TWO_TYPOS_MAX);
     derivations.split = best_split(&derivations.text, found);
     if derivations.prefix.is_some() {
-        let mut words = union(found.iter().map(|facts| &facts.prefixed), PREFIX_WORDS_MAX + 1);
-        let short = derivations.text.len() <= PREFIX_TABLE_BYTES;
-        if short && words.len() >= PREFIX_TABLE_WORDS {
-            derivations.prefix = Some(PrefixMode::Table);
-        } else {
-            let last = (words.len() > PREFIX_WORDS_MAX).then(|| words[PREFIX_WORDS_MAX - 1].clone());
-            words.truncate(PREFIX_WORDS_MAX);
-            derivations.prefix = Some(PrefixMode::List(last));
-            derivations.prefixed = words;
+        derivations.prefix = Some(prefix_mode(&derivations.text, found));
+        if wants_words && matches!(derivations.prefix, Some(PrefixMode::List(_))) {
+            derivations.prefixed = union(found.iter().map(|facts| &facts.prefixed), PREFIX_WORDS_MAX);
         }
     }
+}
+
+/// How words that begin with `text` are looked up, by how many there are; mostly told without merging the lists.
+fn prefix_mode(text: &str, found: &[&NodeFacts]) -> PrefixMode {
+    let lists = || found.iter().map(|facts| &facts.prefixed);
+    let all: usize = lists().map(Vec::len).sum();
+    if text.len() <= PREFIX_TABLE_BYTES {
+        let many = lists().any(|list| list.len() >= PREFIX_TABLE_WORDS)
+            || all >= PREFIX_TABLE_WORDS && union(lists(), PREFIX_TABLE_WORDS).len() >= PREFIX_TABLE_WORDS;
+        return if many { PrefixMode::Table } else { PrefixMode::List(None) };
+    }
+    if all <= PREFIX_WORDS_MAX {
+        return PrefixMode::List(None);
+    }
+    let words = union(lists(), PREFIX_WORDS_MAX + 1);
+    PrefixMode::List((words.len() > PREFIX_WORDS_MAX).then(|| words[PREFIX_WORDS_MAX - 1].clone()))
 }
 
 fn union<'a>(lists: impl Iterator<Item = &'a Vec<String>>, limit: usize) -> Vec<String> {

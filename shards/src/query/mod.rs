@@ -11,6 +11,7 @@ pub mod graph;
 #[cfg(test)]
 pub(crate) mod naive;
 pub mod parse;
+pub mod prefix;
 pub mod resolve;
 pub mod source;
 
@@ -18,5 +19,6 @@ pub use cache::QueryCache;
 pub use context::{Cutter, QueryContext};
 pub use graph::{Derivations, Node, Phrase, PrefixMode, QueryGraph};
 pub use parse::{ParsedQuery, Term, TermKind};
+pub use prefix::{PrefixRange, PrefixTable, PrefixTableBuilder};
 pub use resolve::{NodeFacts, NodeQuestion};
-pub use source::{FieldTable, TermSource};
+pub use source::{FieldTable, Reach, TermSource};

@@ -8,7 +8,7 @@ use roaring::RoaringBitmap;
 use serde_json::Value;
 
 use super::context::Cutter;
-use super::source::{FieldTable, TermSource};
+use super::source::{FieldTable, Reach, TermSource};
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
 use crate::settings::Settings;
@@ -121,15 +121,15 @@ impl TermSource for NaiveSource {
         let _ = self.terms.keys().filter(|word| word.starts_with(prefix)).all(|word| each(word));
     }
 
-    fn similar(&self, word: &str, distance_max: u8, prefix: bool, each: &mut dyn FnMut(&str, u8) -> bool) {
-        for candidate in self.terms.keys() {
-            let distance = if prefix {
+    fn similar(&self, word: &str, reach: Reach, fields: &FieldTable, each: &mut dyn FnMut(&str, u8) -> bool) {
+        for candidate in self.terms.keys().filter(|candidate| self.is_tolerant(candidate, fields)) {
+            let distance = if reach.prefix {
                 let ends = candidate.char_indices().map(|(at, _)| at).chain([candidate.len()]);
                 ends.map(|end| distance(word, &candidate[..end])).min().unwrap_or(usize::MAX)
             } else {
                 distance(word, candidate)
             };
-            if distance <= usize::from(distance_max) && !each(candidate, distance as u8) {
+            if distance <= usize::from(reach.distance_max) && !each(candidate, distance as u8) {
                 return;
             }
         }

@@ -1,6 +1,7 @@
 //! What one partition's dictionary and postings say about the nodes of a query.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 
@@ -8,7 +9,7 @@ use super::budget::{
     ONE_TYPO_MAX, PREFIX_TABLE_BYTES, PREFIX_TABLE_WORDS, PREFIX_WORDS_MAX, TWO_TYPOS_MAX, WORD_BYTES_MAX, typo_cost,
 };
 use super::graph::{Node, Phrase};
-use super::source::{FieldTable, TermSource};
+use super::source::{FieldTable, Reach, TermSource};
 
 /// What to look up for a node that is no phrase.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -46,11 +47,11 @@ impl NodeQuestion {
     }
 
     /// Looks the node up. `by_attribute` says that words count as neighbours anywhere in one field.
-    pub fn answer(&self, source: &dyn TermSource, fields: &FieldTable, by_attribute: bool) -> NodeFacts {
+    pub fn answer(&self, source: &dyn TermSource, fields: &FieldTable, by_attribute: bool) -> Arc<NodeFacts> {
         let look_up = || self.look_up(source, fields, by_attribute);
         match source.cache() {
-            Some(cache) => (*cache.facts((self.clone(), by_attribute), look_up)).clone(),
-            None => look_up(),
+            Some(cache) => cache.facts((self.clone(), by_attribute), look_up),
+            None => Arc::new(look_up()),
         }
     }
 
@@ -90,28 +91,19 @@ impl NodeQuestion {
     }
 
     fn find_similar(&self, source: &dyn TermSource, fields: &FieldTable, facts: &mut NodeFacts) {
-        source.similar(&self.text, self.budget, self.prefix, &mut |word, distance| {
+        let reach = Reach { distance_max: self.budget, prefix: self.prefix };
+        source.similar(&self.text, reach, fields, &mut |word, distance| {
             let (list, limit) = match typo_cost(&self.text, word, distance, self.budget) {
                 Some(1) => (&mut facts.one_typo, ONE_TYPO_MAX),
                 Some(2) => (&mut facts.two_typos, TWO_TYPOS_MAX),
                 _ => return true,
             };
-            if list.len() < limit && source.is_tolerant(word, fields) {
+            if list.len() < limit {
                 list.push(word.to_owned());
             }
             facts.one_typo.len() < ONE_TYPO_MAX || (self.budget == 2 && facts.two_typos.len() < TWO_TYPOS_MAX)
         });
     }
-}
-
-/// The occurrences of a word in `docs`, packed as document, field, position from the high bits down; rising.
-pub fn packed(source: &dyn TermSource, word: &str, docs: &RoaringBitmap) -> Vec<u64> {
-    let mut all = Vec::with_capacity(docs.len() as usize);
-    source.occurrences(word, docs, &mut |doc, field, positions| {
-        let base = u64::from(doc) << 32 | u64::from(field.0) << 16;
-        all.extend(positions.iter().map(|position| base | u64::from(*position)));
-    });
-    all
 }
 
 /// The documents where `right` follows `left` at a distance of at most `distance_max` within one field; with
@@ -127,7 +119,10 @@ pub fn pair_docs(
     if both.is_empty() {
         return both;
     }
-    let (lefts, rights) = (packed(source, left, &both), packed(source, right, &both));
+    let docs: Vec<u32> = both.iter().collect();
+    let (mut lefts, mut rights) = (Vec::with_capacity(docs.len()), Vec::with_capacity(docs.len()));
+    source.packed(left, &docs, &mut lefts);
+    source.packed(right, &docs, &mut rights);
     let mut found = RoaringBitmap::new();
     let mut from = 0;
     for l in lefts {

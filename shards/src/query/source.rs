@@ -5,9 +5,19 @@ use std::rc::Rc;
 use roaring::RoaringBitmap;
 
 use super::cache::QueryCache;
+use super::prefix::PrefixRange;
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
 use crate::settings::{Settings, covers_subtree, matches_pattern};
+
+/// How far a similar word may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Edits: 1 or 2.
+    pub distance_max: u8,
+    /// Whether what follows the similar part counts for nothing.
+    pub prefix: bool,
+}
 
 /// The inverted index of one partition at one epoch. Documents are local numbers.
 pub trait TermSource {
@@ -27,14 +37,37 @@ pub trait TermSource {
 
     /// Calls `each(term, distance)` for the terms within `distance_max` (1 or 2) edits of `word`, in byte order, until it
     /// answers false. A swap of neighbours is one edit; for a prefix search the distance is the smallest to any prefix of
-    /// the term. Distance 0 may be reported.
-    fn similar(&self, word: &str, distance_max: u8, prefix: bool, each: &mut dyn FnMut(&str, u8) -> bool);
+    /// the term. Distance 0 may be reported. Only tolerant words ([`Self::is_tolerant`]); those with another first character may
+    /// be left out at `distance_max` itself, since that character costs one edit more.
+    fn similar(&self, word: &str, reach: Reach, fields: &FieldTable, each: &mut dyn FnMut(&str, u8) -> bool);
 
-    /// All words that begin with `prefix` (itself excluded) as if they were one. The same for every search of an epoch, so a
-    /// source may keep the table.
-    fn prefix_table(&self, prefix: &str) -> Rc<PrefixTable> {
-        let build = || PrefixTable::build(self, prefix);
-        self.cache().map_or_else(|| Rc::new(build()), |cache| cache.table(prefix, build))
+    /// Appends the occurrences of `term` in the documents `docs` (rising), packed as document, field, position from the high
+    /// bits down (32, 16, 16); rising.
+    fn packed(&self, term: &str, docs: &[u32], out: &mut Vec<u64>) {
+        let docs = RoaringBitmap::from_sorted_iter(docs.iter().copied()).unwrap_or_default();
+        self.occurrences(term, &docs, &mut |doc, field, positions| {
+            let base = u64::from(doc) << 32 | u64::from(field.0) << 16;
+            out.extend(positions.iter().map(|position| base | u64::from(*position)));
+        });
+    }
+
+    /// Calls `each` with occurrences of the words of a range, packed as by [`Self::packed`], in no particular order. Does a
+    /// bounded piece of the work, from where `resume` says (empty: the beginning); answers where to go on, `None` at the end.
+    fn prefix_occurrences(&self, range: &PrefixRange, _resume: Vec<u8>, each: &mut dyn FnMut(u64)) -> Option<Vec<u8>> {
+        let mut words = Vec::new();
+        self.prefixed(&range.prefix, &mut |word| {
+            if range.has(word.as_bytes()) {
+                words.push(word.to_owned());
+            }
+            true
+        });
+        let mut packed = Vec::new();
+        for word in &words {
+            let docs: Vec<u32> = self.term_docs(word).iter().collect();
+            self.packed(word, &docs, &mut packed);
+            packed.drain(..).for_each(&mut *each);
+        }
+        None
     }
 
     /// What this epoch remembers of earlier searches; `None` for a source that forgets.
@@ -63,60 +96,6 @@ pub trait TermSource {
 
     /// How many indexed words the field of the document holds, where that is at most 30.
     fn word_count(&self, doc: u32, field: FieldId) -> Option<u8>;
-}
-
-/// The occurrences of all words with one prefix.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PrefixTable {
-    docs: Rc<RoaringBitmap>,
-    /// Document, field, position from the high bits down (32, 16, 16); rising.
-    occurrences: Vec<u64>,
-}
-
-impl PrefixTable {
-    /// Gathers the table word by word.
-    pub fn build<S: TermSource + ?Sized>(source: &S, prefix: &str) -> Self {
-        let mut words = Vec::new();
-        source.prefixed(prefix, &mut |word| {
-            if word != prefix {
-                words.push(word.to_owned());
-            }
-            true
-        });
-        let mut occurrences = Vec::new();
-        for word in &words {
-            source.occurrences(word, &source.term_docs(word), &mut |doc, field, positions| {
-                let base = u64::from(doc) << 32 | u64::from(field.0) << 16;
-                occurrences.extend(positions.iter().map(|position| base | u64::from(*position)));
-            });
-        }
-        occurrences.sort_unstable();
-        let docs = RoaringBitmap::from_iter(occurrences.iter().map(|packed| (packed >> 32) as u32));
-        Self { docs: Rc::new(docs), occurrences }
-    }
-
-    /// The documents with an occurrence in a searched field.
-    pub fn docs(&self, fields: &FieldTable) -> Rc<RoaringBitmap> {
-        if fields.searches_all() {
-            return self.docs.clone();
-        }
-        let searched = self.occurrences.iter().filter(|packed| fields.is_searched(FieldId((*packed >> 16) as u16)));
-        Rc::new(searched.map(|packed| (packed >> 32) as u32).collect())
-    }
-
-    /// The occurrences in one document: field and position.
-    pub fn of(&self, doc: u32) -> impl Iterator<Item = (FieldId, u16)> {
-        let from = self.occurrences.partition_point(|packed| (packed >> 32) < u64::from(doc));
-        self.occurrences[from..]
-            .iter()
-            .take_while(move |packed| (*packed >> 32) == u64::from(doc))
-            .map(|packed| (FieldId((packed >> 16) as u16), *packed as u16))
-    }
-
-    /// Bytes held, for a cache's budget.
-    pub fn bytes(&self) -> usize {
-        self.occurrences.capacity() * 8 + self.docs.serialized_size()
-    }
 }
 
 /// What a search must know of each field, by its number.

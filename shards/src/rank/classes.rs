@@ -9,7 +9,7 @@ use roaring::{MultiOps, RoaringBitmap};
 
 use super::plan::RankPlan;
 use crate::query::resolve::{Occurring, pair_docs, phrase_docs, word_docs};
-use crate::query::{NodeQuestion, Phrase, PrefixMode, TermSource};
+use crate::query::{NodeQuestion, Phrase, PrefixRange, PrefixTable, TermSource};
 
 /// Classes of a node; [`ANY_CLASS`] stands for all of them.
 pub const CLASSES: usize = 3;
@@ -21,7 +21,7 @@ pub struct NodeDocs {
     plan: Arc<RankPlan>,
     source: Rc<dyn TermSource>,
     classes: Vec<[OnceCell<Rc<RoaringBitmap>>; CLASSES + 1]>,
-    prefix_words: Vec<OnceCell<Rc<Vec<String>>>>,
+    tables: Vec<OnceCell<Rc<PrefixTable>>>,
     phrases: RefCell<AHashMap<Phrase, Rc<RoaringBitmap>>>,
 }
 
@@ -29,8 +29,35 @@ impl NodeDocs {
     /// Nothing is computed yet.
     pub fn new(plan: Arc<RankPlan>, source: Rc<dyn TermSource>) -> Self {
         let classes = plan.graph.nodes.iter().map(|_| Default::default()).collect();
-        let prefix_words = plan.graph.nodes.iter().map(|_| OnceCell::new()).collect();
-        Self { plan, source, classes, prefix_words, phrases: RefCell::default() }
+        let tables = plan.graph.nodes.iter().map(|_| OnceCell::new()).collect();
+        Self { plan, source, classes, tables, phrases: RefCell::default() }
+    }
+
+    /// The prefixes whose tables neither this search nor the epoch has: building them is long work that should be done in
+    /// steps, and [`Self::give_table`] takes the result. Otherwise it is done at once when needed.
+    pub fn missing_tables(&self) -> Vec<(usize, PrefixRange)> {
+        let nodes = self.plan.graph.nodes.iter().enumerate();
+        nodes
+            .filter_map(|(at, node)| {
+                let range = node.derivations.prefix_range()?;
+                match self.source.cache().and_then(|cache| cache.known_table(&range)) {
+                    Some(table) => {
+                        let _ = self.tables[at].set(table);
+                        None
+                    }
+                    None => Some((at, range)),
+                }
+            })
+            .collect()
+    }
+
+    /// Takes the table of node `at`.
+    pub fn give_table(&self, at: usize, range: PrefixRange, table: PrefixTable) {
+        let table = Rc::new(table);
+        if let Some(cache) = self.source.cache() {
+            cache.keep_table(range, &table);
+        }
+        let _ = self.tables[at].set(table);
     }
 
     /// The documents that satisfy node `at` in `class` (0 to 2, or [`ANY_CLASS`]); a document may be in several classes.
@@ -55,23 +82,11 @@ impl NodeDocs {
         }
     }
 
-    /// The words that begin with the text of node `at`, without the text itself; none unless it is a prefix in
-    /// list mode.
-    pub fn prefix_words(&self, at: usize) -> &Rc<Vec<String>> {
-        self.prefix_words[at].get_or_init(|| {
-            let derivations = &self.plan.graph.nodes[at].derivations;
-            let Some(PrefixMode::List(last)) = &derivations.prefix else { return Rc::default() };
-            let mut words = Vec::new();
-            self.source.prefixed(&derivations.text, &mut |word| {
-                if last.as_ref().is_some_and(|last| word > last.as_str()) {
-                    return false;
-                }
-                if word != derivations.text {
-                    words.push(word.to_owned());
-                }
-                true
-            });
-            Rc::new(words)
+    /// The words that begin with the text of node `at`; empty unless it is a prefix.
+    pub fn table(&self, at: usize) -> &Rc<PrefixTable> {
+        self.tables[at].get_or_init(|| {
+            let Some(range) = self.plan.graph.nodes[at].derivations.prefix_range() else { return Rc::default() };
+            Rc::new(PrefixTable::build(&*self.source, range))
         })
     }
 
@@ -118,10 +133,8 @@ impl NodeDocs {
             let how = if node.len > 1 { Occurring::Tolerantly } else { Occurring::Anyhow };
             parts.push(word_docs(&*self.source, &self.plan.fields, &d.text, how));
         }
-        match d.prefix {
-            Some(PrefixMode::Table) => parts.push(self.source.prefix_table(&d.text).docs(&self.plan.fields)),
-            Some(PrefixMode::List(_)) => parts.push(self.words(self.prefix_words(at), Occurring::Anyhow)),
-            None => {}
+        if d.prefix.is_some() {
+            parts.push(self.table(at).docs(&self.plan.fields));
         }
         parts.extend(d.synonyms.iter().map(|synonym| self.phrase(synonym)));
         match parts.as_slice() {

@@ -31,6 +31,11 @@ impl Occurrence {
         Self((index as u64) << 40 | u64::from(field.0) << 24 | u64::from(position) << 8 | u64::from(flags))
     }
 
+    /// The same in the document at another index; see [`Self::new`].
+    pub fn moved_to(self, index: usize) -> Self {
+        Self((index as u64) << 40 | self.0 & ((1 << 40) - 1))
+    }
+
     /// The document, as an index into the chunk.
     pub fn index(self) -> usize {
         (self.0 >> 40) as usize
@@ -83,13 +88,36 @@ fn distance_cost(distance: u32) -> u32 {
     }
 }
 
+/// What a node of `terms` terms costs at `query_position` for one of its occurrences.
+fn place_cost(occurrence: Occurrence, query_position: u16, terms: u8) -> u32 {
+    let distance = rounded(occurrence.position()).abs_diff(u32::from(query_position));
+    (0..u32::from(terms)).map(|more| distance_cost(distance + more)).sum()
+}
+
 /// The word-position cost of a node of `terms` terms at `query_position`: of its best occurrence.
 pub fn position_cost(heads: &[Occurrence], query_position: u16, terms: u8) -> u32 {
-    let at = |occurrence: &Occurrence| {
-        let distance = rounded(occurrence.position()).abs_diff(u32::from(query_position));
-        (0..u32::from(terms)).map(|more| distance_cost(distance + more)).sum()
-    };
-    heads.iter().map(at).min().unwrap_or(u32::from(terms) * 10)
+    heads.iter().map(|head| place_cost(*head, query_position, terms)).min().unwrap_or(u32::from(terms) * 10)
+}
+
+/// The attribute-rank and word-position costs of a node of `terms` terms in each of `docs` documents, from occurrences in any
+/// order.
+pub fn place_costs(
+    heads: &[Occurrence],
+    docs: usize,
+    (query_position, terms): (u16, u8),
+    fields: &FieldTable,
+    weights: u32,
+) -> Vec<(u32, u32)> {
+    let worst = (weights.saturating_sub(1) * u32::from(terms), u32::from(terms) * 10);
+    let mut costs = vec![worst; docs];
+    for head in heads {
+        let (rank, place) = &mut costs[head.index()];
+        *place = (*place).min(place_cost(*head, query_position, terms));
+        if head.has(SEARCHED) && weights > 1 {
+            *rank = (*rank).min(u32::from(fields.weight(head.field())) * u32::from(terms));
+        }
+    }
+    costs
 }
 
 /// The attribute-rank cost of a node of `terms` terms: of its weightiest searched occurrence.

@@ -4,11 +4,10 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ahash::AHashMap;
 use roaring::RoaringBitmap;
 
 use super::classes::{ANY_CLASS, NodeDocs};
-use super::cost::{FAR, Occurrence, SEARCHED, TYPED, attribute_cost, position_cost, proximity_cost, rounded};
+use super::cost::{Occurrence, SEARCHED, TYPED, attribute_cost, place_costs, position_cost, proximity_cost, rounded};
 use super::paths::{Path, Step};
 use super::plan::{Costs, RankPlan};
 use super::rules::Rule;
@@ -30,6 +29,10 @@ pub struct Evaluator {
     node_docs: Rc<NodeDocs>,
     rules: Vec<Rule>,
     paths: Vec<PathPlan>,
+    /// The nodes in the classes whose occurrences some rule looks at.
+    wanted_slots: Vec<(usize, u8)>,
+    /// Words of phrases that the exact-attribute rule looks at: node and place.
+    wanted_words: Vec<(usize, usize)>,
 }
 
 struct PathPlan {
@@ -37,17 +40,34 @@ struct PathPlan {
     docs: RoaringBitmap,
     words: u32,
     typos: u32,
-    /// The nodes of the path with their classes.
-    nodes: Vec<(usize, u8)>,
+    nodes: Vec<PathNode>,
     exact: Option<ExactTerms>,
+}
+
+/// A node of a path, with the numbers of its slots among those wanted.
+#[derive(Clone, Copy)]
+struct PathNode {
+    at: usize,
+    /// In the class that the path gives it.
+    classed: Option<usize>,
+    /// In any class: before the typo rule a path has no classes yet.
+    any: Option<usize>,
 }
 
 /// What the exact-attribute rule looks for; `None` in its place when nothing can match.
 struct ExactTerms {
-    /// For each word: the node, its place in that node's phrase (`None`: the typed word), its place in the query.
-    words: Vec<(usize, Option<usize>, u16)>,
+    /// For each word: where to find it, its place in the query.
+    words: Vec<(ExactWord, u16)>,
     /// Positions of the query that they cover, holes of phrases included.
     covered: u32,
+}
+
+#[derive(Clone, Copy)]
+enum ExactWord {
+    /// The typed word of the path's node of this number.
+    Typed(usize),
+    /// A word of a phrase, by its number among the wanted words.
+    OfPhrase(usize),
 }
 
 /// The least costs of one document, and (on request) those of all its paths.
@@ -69,9 +89,20 @@ impl Evaluator {
         paths: Vec<(Path, RoaringBitmap)>,
     ) -> Self {
         let rules: Vec<Rule> = plan.rules.rules.iter().copied().filter(|rule| rule.is_graph()).collect();
-        let wants_exact = rules.contains(&Rule::ExactAttribute);
-        let paths = paths.into_iter().map(|(path, docs)| PathPlan::new(&plan, path, docs, wants_exact)).collect();
-        Self { plan, source, node_docs, rules, paths }
+        let mut new = Self {
+            plan,
+            source,
+            node_docs,
+            rules,
+            paths: Vec::with_capacity(paths.len()),
+            wanted_slots: Vec::new(),
+            wanted_words: Vec::new(),
+        };
+        for (path, docs) in paths {
+            let path = new.path_plan(path, docs);
+            new.paths.push(path);
+        }
+        new
     }
 
     /// The path of a number that [`Evaluated`] names.
@@ -79,158 +110,197 @@ impl Evaluator {
         &self.paths[number].path
     }
 
-    /// Evaluates the documents of a chunk, all of which satisfy some path, in their order.
-    pub fn chunk(&self, docs: &[u32], all_paths: bool) -> Vec<Evaluated> {
-        let set = RoaringBitmap::from_sorted_iter(docs.iter().copied()).unwrap_or_default();
-        let chunk = Chunk { docs, set: &set };
-        let facts = self.gather(&chunk);
+    /// Evaluates the documents of a chunk, all of which satisfy some path, in their order, with their costs on all paths.
+    pub fn all(&self, docs: &[u32]) -> Vec<Evaluated> {
+        let facts = self.gather(docs);
         let mut found: Vec<Evaluated> = Vec::with_capacity(docs.len());
-        let single = self.paths.len() == 1;
         for (index, doc) in docs.iter().enumerate() {
-            let mut best: Option<Costs> = None;
             let mut paths = Vec::new();
-            for (number, path) in self.paths.iter().enumerate() {
-                if single || path.docs.contains(*doc) {
-                    let (costs, exact) = self.costs(path, &facts, index, *doc);
-                    if all_paths {
-                        paths.push((number, costs.clone(), exact));
-                    }
-                    if best.as_ref().is_none_or(|best| costs < *best) {
-                        best = Some(costs);
-                    }
-                }
+            for (number, path) in self.paths_of(*doc) {
+                let found = self.costs(path, &facts, index, *doc, [None, None]);
+                paths.extend(found.map(|(costs, exact)| (number, costs, exact)));
             }
-            if let Some(costs) = best {
+            if let Some(costs) = paths.iter().map(|(_, costs, _)| costs).min().cloned() {
                 found.push(Evaluated { index, costs, paths });
             }
         }
         found
     }
 
-    /// Positions are read only when a rule looks at them.
-    fn gather(&self, chunk: &Chunk<'_>) -> Facts {
-        let mut facts = Facts::default();
-        let typo_at = self.rules.iter().position(|rule| *rule == Rule::Typo).unwrap_or(0);
-        for (at, class) in self.paths.iter().flat_map(|path| &path.nodes) {
-            for (number, rule) in self.rules.iter().enumerate() {
-                let reads = match rule {
-                    Rule::AttributeRank => self.plan.weights > 1,
-                    Rule::Proximity => self.plan.graph.term_count > 1,
-                    Rule::WordPosition | Rule::ExactAttribute | Rule::ExactWords => true,
-                    _ => false,
-                };
-                if reads {
-                    let class = if number < typo_at { ANY_CLASS } else { *class };
-                    facts
-                        .slots
-                        .entry((*at, class))
-                        .or_insert_with(|| gather(&self.plan, &*self.source, &self.node_docs, *at, class, chunk));
+    /// Evaluates the documents of a chunk whose costs may come before `bar`, the first costs that are too high: the rest of a
+    /// document's costs is not looked at once it has lost. A bar that is shorter than the costs lets pass what begins as it does.
+    pub fn below(&self, docs: &[u32], bar: Option<&[u32]>) -> Vec<Evaluated> {
+        let mut found: Vec<Evaluated> = Vec::new();
+        let (kept, facts) = match bar.and_then(|bar| self.survivors(docs, bar)) {
+            Some((kept, facts)) => (Some(kept), facts),
+            None => (None, self.gather(docs)),
+        };
+        let count = kept.as_ref().map_or(docs.len(), Vec::len);
+        for at in 0..count {
+            let place = kept.as_ref().map_or(at, |kept| kept[at] as usize);
+            let (index, doc) = (at, &docs[place]);
+            let mut best: Option<Costs> = None;
+            for (_, path) in self.paths_of(*doc) {
+                if let Some((costs, _)) = self.costs(path, &facts, index, *doc, [bar, best.as_deref()]) {
+                    best = Some(costs);
                 }
             }
-        }
-        for (node, place, _) in self.paths.iter().flat_map(|path| &path.exact).flat_map(|exact| &exact.words) {
-            let Some(place) = *place else { continue };
-            let phrase = self.plan.graph.nodes[*node].derivations.phrase.as_ref();
-            if let Some(word) = phrase.and_then(|phrase| phrase.0[place].as_ref()) {
-                let words = &mut facts.words;
-                words.entry((*node, place)).or_insert_with(|| gather_word(&self.plan, &*self.source, word, chunk));
+            if let Some(costs) = best {
+                found.push(Evaluated { index: place, costs, paths: Vec::new() });
             }
         }
-        facts
+        found
     }
 
-    /// The costs on a path, and which of its nodes the rule of exact words found as typed: after it these stand for the typed
-    /// word only.
-    fn costs(&self, path: &PathPlan, facts: &Facts, index: usize, doc: u32) -> (Costs, NodeSet) {
-        let mut classed = self.rules.contains(&Rule::Typo);
+    /// For a bucket of one path with one node, as for every query of one word: the documents that hold their own against the
+    /// bar under the first rules that look at places, found in one pass over unsorted occurrences.
+    fn survivors(&self, docs: &[u32], bar: &[u32]) -> Option<(Vec<u32>, Facts)> {
+        let ([path], [(at, class)], []) = (&*self.paths, &*self.wanted_slots, &*self.wanted_words) else { return None };
+        let [_] = &*path.nodes else { return None };
+        let node = &self.plan.graph.nodes[*at];
+        let set = RoaringBitmap::from_sorted_iter(docs.iter().copied()).unwrap_or_default();
+        let chunk = Chunk { docs, set: &set };
+        let mut gathered = gather(&self.plan, &*self.source, &self.node_docs, *at, *class, &chunk);
+        let place = (node.word_position(), node.len);
+        let costs = place_costs(gathered.heads(), docs.len(), place, &self.plan.fields, self.plan.weights);
+        let loses = |(rank, position): (u32, u32)| {
+            for (rule, limit) in self.rules.iter().zip(bar) {
+                let cost = match rule {
+                    Rule::Words => path.words,
+                    Rule::Typo => path.typos,
+                    Rule::Proximity => u32::from(node.len) - 1,
+                    Rule::AttributeRank => rank,
+                    Rule::WordPosition => position,
+                    _ => return false,
+                };
+                if cost != *limit {
+                    return cost > *limit;
+                }
+            }
+            false
+        };
+        let kept: Vec<u32> = (0..docs.len() as u32).filter(|index| !loses(costs[*index as usize])).collect();
+        gathered.keep(&kept, docs.len());
+        let slot = gathered.into_slot(kept.len());
+        Some((kept, Facts { slots: vec![slot], words: Vec::new() }))
+    }
+
+    fn paths_of(&self, doc: u32) -> impl Iterator<Item = (usize, &PathPlan)> {
+        let single = self.paths.len() == 1;
+        self.paths.iter().enumerate().filter(move |(_, path)| single || path.docs.contains(doc))
+    }
+
+    fn gather(&self, docs: &[u32]) -> Facts {
+        let set = RoaringBitmap::from_sorted_iter(docs.iter().copied()).unwrap_or_default();
+        let chunk = Chunk { docs, set: &set };
+        let (plan, source) = (&self.plan, &*self.source);
+        let slots = self
+            .wanted_slots
+            .iter()
+            .map(|(at, class)| gather(plan, source, &self.node_docs, *at, *class, &chunk).into_slot(docs.len()));
+        let word = |(node, place): &(usize, usize)| {
+            let phrase = plan.graph.nodes[*node].derivations.phrase.as_ref()?;
+            Some(gather_word(plan, source, phrase.0.get(*place)?.as_ref()?, &chunk))
+        };
+        Facts { slots: slots.collect(), words: self.wanted_words.iter().map(word).collect() }
+    }
+
+    /// The costs of a document on a path, and which of its nodes the rule of exact words found as typed: after it these stand
+    /// for the typed word only. `None` when the costs do not come before each of the bars.
+    fn costs(
+        &self,
+        path: &PathPlan,
+        facts: &Facts,
+        index: usize,
+        doc: u32,
+        bars: [Option<&[u32]>; 2],
+    ) -> Option<(Costs, NodeSet)> {
+        // Those that were met exactly so far.
+        let mut bars = bars;
+        let mut reading = Reading { facts, path, classed: !self.rules.contains(&Rule::Typo), exact: 0, index };
         let mut costs = Costs::new();
-        let mut exact: NodeSet = 0;
         for rule in &self.rules {
-            // Before the typo rule a path has no classes yet.
-            let slot = |(at, class): &(usize, u8)| facts.slots.get(&(*at, if classed { ANY_CLASS } else { *class }));
             let cost = match rule {
                 Rule::Words => path.words,
                 Rule::Typo => {
-                    classed = false;
+                    reading.classed = true;
                     path.typos
                 }
-                Rule::Proximity => self.proximity(path, slot, index, exact),
-                Rule::AttributeRank => self.sum(path, |number, node, at| {
-                    let heads = seen(slot(at).map_or(&[], |slot| slot.heads(index)), node, exact >> number);
-                    attribute_cost(&heads, &self.plan.fields, node.len, self.plan.weights)
-                }),
-                Rule::WordPosition => self.sum(path, |number, node, at| {
-                    let heads = seen(slot(at).map_or(&[], |slot| slot.heads(index)), node, exact >> number);
-                    position_cost(&heads, node.word_position(), node.len)
-                }),
-                Rule::ExactAttribute => self.exact_attribute(path, facts, slot, index, doc),
+                Rule::Proximity => self.proximity(&reading),
+                Rule::AttributeRank => self
+                    .sum(&reading, |node, heads| attribute_cost(heads, &self.plan.fields, node.len, self.plan.weights)),
+                Rule::WordPosition => {
+                    self.sum(&reading, |node, heads| position_cost(heads, node.word_position(), node.len))
+                }
+                Rule::ExactAttribute => self.exact_attribute(&reading, doc),
                 Rule::ExactWords => {
-                    let mut cost = 0;
-                    for (number, at) in path.nodes.iter().enumerate() {
-                        let node = &self.plan.graph.nodes[at.0];
-                        let typed = |slot: &Slot| slot.heads(index).iter().any(|o| o.has(TYPED) && o.has(SEARCHED));
-                        if node.derivations.phrase.is_some() || slot(at).is_some_and(typed) {
-                            exact |= 1 << number;
-                        } else {
-                            cost += u32::from(node.len);
-                        }
-                    }
-                    cost
+                    reading.exact = self.exact_nodes(&reading);
+                    let nodes = path.nodes.iter().enumerate().filter(|(number, _)| reading.exact >> number & 1 == 0);
+                    nodes.map(|(_, node)| u32::from(self.plan.graph.nodes[node.at].len)).sum()
                 }
                 Rule::Sort(_) => continue,
             };
+            for bar in &mut bars {
+                match bar.and_then(|bar| bar.get(costs.len())) {
+                    Some(limit) if cost > *limit => return None,
+                    Some(limit) if cost == *limit => {}
+                    _ => *bar = None,
+                }
+            }
             costs.push(cost);
         }
-        (costs, exact)
+        bars.iter().all(Option::is_none).then_some((costs, reading.exact))
     }
 
-    fn sum(&self, path: &PathPlan, cost: impl Fn(usize, &Node, &(usize, u8)) -> u32) -> u32 {
-        path.nodes.iter().enumerate().map(|(number, at)| cost(number, &self.plan.graph.nodes[at.0], at)).sum()
+    /// The nodes that are in the document as typed.
+    fn exact_nodes(&self, reading: &Reading<'_>) -> NodeSet {
+        let is_exact = |node: &PathNode| {
+            let heads = reading.slot(node).map_or(&[][..], |slot| slot.heads(reading.index));
+            self.plan.graph.nodes[node.at].derivations.phrase.is_some()
+                || heads.iter().any(|o| o.has(TYPED) && o.has(SEARCHED))
+        };
+        let nodes = reading.path.nodes.iter().enumerate();
+        nodes.filter(|(_, node)| is_exact(node)).fold(0, |set, (number, _)| set | 1 << number)
     }
 
-    fn proximity<'f>(
-        &self,
-        path: &PathPlan,
-        slot: impl Fn(&(usize, u8)) -> Option<&'f Slot>,
-        index: usize,
-        exact: NodeSet,
-    ) -> u32 {
+    fn sum(&self, reading: &Reading<'_>, cost: impl Fn(&Node, &[Occurrence]) -> u32) -> u32 {
+        let numbers = 0..reading.path.nodes.len();
+        numbers
+            .map(|number| {
+                let node = &self.plan.graph.nodes[reading.path.nodes[number].at];
+                cost(node, &reading.heads(number, node))
+            })
+            .sum()
+    }
+
+    fn proximity(&self, reading: &Reading<'_>) -> u32 {
         let mut cost = 0;
-        let mut before: Option<(&Node, &(usize, u8))> = None;
-        for (number, at) in path.nodes.iter().enumerate() {
-            let node = &self.plan.graph.nodes[at.0];
+        let mut before: Option<&Node> = None;
+        for (number, at) in reading.path.nodes.iter().enumerate() {
+            let node = &self.plan.graph.nodes[at.at];
             cost += u32::from(node.len) - 1;
-            if let Some((left, left_at)) = before.filter(|(left, _)| is_next(left, node)) {
-                cost += match (slot(left_at), slot(at)) {
-                    (Some(left_slot), Some(right)) => {
-                        let tails = seen(left_slot.tails(index), left, exact >> (number - 1));
-                        let heads = seen(right.heads(index), node, exact >> number);
-                        proximity_cost(&tails, &heads, self.plan.by_attribute)
-                    }
-                    _ => FAR,
-                };
+            if let Some(left) = before.filter(|left| is_next(left, node)) {
+                let (tails, heads) = (reading.tails(number - 1, left), reading.heads(number, node));
+                cost += proximity_cost(&tails, &heads, self.plan.by_attribute);
             }
-            before = Some((node, at));
+            before = Some(node);
         }
         cost
     }
 
-    fn exact_attribute<'f>(
-        &self,
-        path: &PathPlan,
-        facts: &'f Facts,
-        slot: impl Fn(&(usize, u8)) -> Option<&'f Slot>,
-        index: usize,
-        doc: u32,
-    ) -> u32 {
-        let Some(exact) = &path.exact else { return NO_EXACT_MATCH };
+    fn exact_attribute(&self, reading: &Reading<'_>, doc: u32) -> u32 {
+        let Some(exact) = &reading.path.exact else { return NO_EXACT_MATCH };
         let mut lists = smallvec::SmallVec::<[_; 10]>::new();
-        for (node, place, position) in &exact.words {
-            let list = match place {
-                Some(place) => facts.words.get(&(*node, *place)).map(|side| side.of(index)),
-                None => path.nodes.iter().find(|at| at.0 == *node).and_then(&slot).map(|slot| slot.heads(index)),
+        for (word, position) in &exact.words {
+            let list = match word {
+                ExactWord::Typed(number) => {
+                    reading.slot(&reading.path.nodes[*number]).map_or(&[][..], |slot| slot.heads(reading.index))
+                }
+                ExactWord::OfPhrase(number) => match &reading.facts.words[*number] {
+                    Some(side) => side.of(reading.index),
+                    None => return NO_EXACT_MATCH,
+                },
             };
-            let Some(list) = list else { return NO_EXACT_MATCH };
             let wanted = rounded(*position);
             if !list.iter().any(|o| o.has(TYPED) && rounded(o.position()) == wanted) {
                 return NO_EXACT_MATCH;
@@ -245,59 +315,56 @@ impl Evaluator {
             false => MATCHES_START,
         }
     }
-}
 
-/// What was read for one chunk.
-#[derive(Default)]
-struct Facts {
-    slots: AHashMap<(usize, u8), Slot>,
-    words: AHashMap<(usize, usize), Side>,
-}
-
-/// The occurrences of a node that count: of a node that is there as typed (lowest bit of `exact`) those of the typed word.
-fn seen<'o>(occurrences: &'o [Occurrence], node: &Node, exact: NodeSet) -> Cow<'o, [Occurrence]> {
-    if exact & 1 == 0 || node.derivations.phrase.is_some() {
-        return Cow::Borrowed(occurrences);
-    }
-    Cow::Owned(occurrences.iter().copied().filter(|occurrence| occurrence.has(TYPED)).collect())
-}
-
-/// Whether `right` begins right where `left` ends, so that their nearness counts.
-pub fn is_next(left: &Node, right: &Node) -> bool {
-    right.position == left.last_position.saturating_add(1)
-}
-
-impl PathPlan {
-    fn new(plan: &RankPlan, path: Path, docs: RoaringBitmap, wants_exact: bool) -> Self {
-        let nodes: Vec<(usize, u8)> = path
+    fn path_plan(&mut self, path: Path, docs: RoaringBitmap) -> PathPlan {
+        let plan = self.plan.clone();
+        let steps: Vec<(usize, u8)> = path
             .iter()
             .filter_map(|step| match step {
                 Step::Node { at, class } => Some((usize::from(*at), *class)),
                 Step::Drop(_) => None,
             })
             .collect();
-        let words = (path.len() - nodes.len()) as u32;
-        let typos = nodes
+        let words = (path.len() - steps.len()) as u32;
+        let typos = steps
             .iter()
             .map(|(at, class)| {
                 plan.graph.nodes[*at].join_cost() + if *class == ANY_CLASS { 0 } else { u32::from(*class) }
             })
             .sum();
+        let nodes = steps.iter().map(|(at, class)| self.path_node(*at, *class)).collect();
+        let wants_exact = self.rules.contains(&Rule::ExactAttribute);
         // Before the typo rule a node still stands for all its classes.
         let place = |rule: Rule| plan.rules.rules.iter().position(|other| *other == rule);
         let classed = place(Rule::Typo) < place(Rule::ExactAttribute);
         let class = |class: u8| if classed { class } else { ANY_CLASS };
-        let wanted: Vec<_> = nodes.iter().map(|(at, of)| (*at, class(*of))).collect();
-        let exact = if wants_exact { ExactTerms::of(plan, &wanted) } else { None };
-        Self { path, docs, words, typos, nodes, exact }
+        let wanted: Vec<_> = steps.iter().map(|(at, of)| (*at, class(*of))).collect();
+        let exact = if wants_exact { self.exact_terms(&wanted) } else { None };
+        PathPlan { path, docs, words, typos, nodes, exact }
     }
-}
 
-impl ExactTerms {
-    fn of(plan: &RankPlan, nodes: &[(usize, u8)]) -> Option<Self> {
-        let mut exact = Self { words: Vec::new(), covered: 0 };
+    /// Positions are read only when a rule looks at them.
+    fn path_node(&mut self, at: usize, class: u8) -> PathNode {
+        let reads = |rule: &Rule| match rule {
+            Rule::AttributeRank => self.plan.weights > 1,
+            Rule::Proximity => self.plan.graph.term_count > 1,
+            Rule::WordPosition | Rule::ExactAttribute | Rule::ExactWords => true,
+            _ => false,
+        };
+        let (before, after) = match self.rules.iter().position(|rule| *rule == Rule::Typo) {
+            Some(typo) => self.rules.split_at(typo),
+            None => (&[][..], &self.rules[..]),
+        };
+        let (wants_any, wants_class) = (before.iter().any(reads), after.iter().any(reads));
+        let classed = wants_class.then(|| number_of(&mut self.wanted_slots, (at, class)));
+        PathNode { at, classed, any: wants_any.then(|| number_of(&mut self.wanted_slots, (at, ANY_CLASS))) }
+    }
+
+    fn exact_terms(&mut self, steps: &[(usize, u8)]) -> Option<ExactTerms> {
+        let plan = self.plan.clone();
+        let mut exact = ExactTerms { words: Vec::new(), covered: 0 };
         let mut next_term = 0;
-        for (at, class) in nodes {
+        for (number, (at, class)) in steps.iter().enumerate() {
             let node = &plan.graph.nodes[*at];
             let d = &node.derivations;
             let counts = node.len == 1 && (d.phrase.is_some() || (d.word && matches!(*class, 0 | ANY_CLASS)));
@@ -311,14 +378,68 @@ impl ExactTerms {
             exact.covered += u32::from(node.last_position - node.position) + 1;
             match &d.phrase {
                 Some(phrase) => {
-                    let words = phrase.0.iter().enumerate().filter(|(_, word)| word.is_some());
-                    exact.words.extend(
-                        words.map(|(place, _)| (*at, Some(place), node.word_position().saturating_add(place as u16))),
-                    );
+                    for place in (0..phrase.0.len()).filter(|place| phrase.0[*place].is_some()) {
+                        let word = ExactWord::OfPhrase(number_of(&mut self.wanted_words, (*at, place)));
+                        exact.words.push((word, node.word_position().saturating_add(place as u16)));
+                    }
                 }
-                None => exact.words.push((*at, None, node.position)),
+                None => exact.words.push((ExactWord::Typed(number), node.position)),
             }
         }
         (!exact.words.is_empty()).then_some(exact)
     }
+}
+
+/// The place of `wanted` in the list, appended if it is new.
+fn number_of<T: PartialEq>(list: &mut Vec<T>, wanted: T) -> usize {
+    list.iter().position(|known| *known == wanted).unwrap_or_else(|| {
+        list.push(wanted);
+        list.len() - 1
+    })
+}
+
+/// What was read for one chunk, by the numbers of what was wanted.
+struct Facts {
+    slots: Vec<Slot>,
+    words: Vec<Option<Side>>,
+}
+
+/// One document on one path, as a rule sees it.
+struct Reading<'f> {
+    facts: &'f Facts,
+    path: &'f PathPlan,
+    classed: bool,
+    /// Nodes that were found as typed.
+    exact: NodeSet,
+    index: usize,
+}
+
+impl<'f> Reading<'f> {
+    fn slot(&self, node: &PathNode) -> Option<&'f Slot> {
+        let number = if self.classed { node.classed } else { node.any };
+        number.map(|number| &self.facts.slots[number])
+    }
+
+    /// The occurrences of the node of this number that count: of one that is there as typed those of the typed word.
+    fn seen(&self, occurrences: &'f [Occurrence], number: usize, node: &Node) -> Cow<'f, [Occurrence]> {
+        if self.exact >> number & 1 == 0 || node.derivations.phrase.is_some() {
+            return Cow::Borrowed(occurrences);
+        }
+        Cow::Owned(occurrences.iter().copied().filter(|occurrence| occurrence.has(TYPED)).collect())
+    }
+
+    fn heads(&self, number: usize, node: &Node) -> Cow<'f, [Occurrence]> {
+        let slot = self.slot(&self.path.nodes[number]);
+        self.seen(slot.map_or(&[], |slot| slot.heads(self.index)), number, node)
+    }
+
+    fn tails(&self, number: usize, node: &Node) -> Cow<'f, [Occurrence]> {
+        let slot = self.slot(&self.path.nodes[number]);
+        self.seen(slot.map_or(&[], |slot| slot.tails(self.index)), number, node)
+    }
+}
+
+/// Whether `right` begins right where `left` ends, so that their nearness counts.
+pub fn is_next(left: &Node, right: &Node) -> bool {
+    right.position == left.last_position.saturating_add(1)
 }

@@ -18,8 +18,12 @@ use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::query::TermSource;
 use crate::query::resolve::{Occurring, phrase_docs, word_docs};
 
-/// Documents evaluated in one step.
-const CHUNK_DOCS: usize = 512;
+/// Documents evaluated in a bucket's first step: the best of them let most of the others be passed over.
+const FIRST_CHUNK_DOCS: usize = if cfg!(test) { 2 } else { 64 };
+/// Documents evaluated in one step, at most.
+const CHUNK_DOCS: usize = 2048;
+/// Ranked documents are sorted out when there are this many more than wanted, at least.
+const SURPLUS_MIN: usize = if cfg!(test) { 2 } else { 64 };
 /// Paths of one bucket that are told apart; a query of ten words can have thousands, of which documents use a few.
 const PATHS_MAX: usize = 512;
 
@@ -59,6 +63,8 @@ pub struct Ranker {
     out: Vec<RankedDoc>,
     facts: ScoreFacts,
     profiles: AHashSet<u64>,
+    /// Whether documents that can be returned were left out.
+    cut: bool,
     fault: Option<String>,
 }
 
@@ -80,6 +86,10 @@ struct BucketWork {
     done: usize,
     evaluator: Evaluator,
     ranked: Vec<RankedDoc>,
+    /// How many of its documents are of use.
+    wanted: usize,
+    /// Whether some were left out because better ones are enough.
+    cut: bool,
 }
 
 impl Ranker {
@@ -87,11 +97,11 @@ impl Ranker {
     pub fn new(
         plan: Arc<RankPlan>,
         source: Rc<dyn TermSource>,
+        node_docs: Rc<NodeDocs>,
         sorter: Rc<dyn SortSource>,
         within: &RoaringBitmap,
         (partition, partition_count): (PartitionNo, u16),
     ) -> Self {
-        let node_docs = Rc::new(NodeDocs::new(plan.clone(), source.clone()));
         let mut docs =
             if plan.graph.term_count == 0 { within.clone() } else { candidates(&plan.graph, &node_docs, within) };
         for negative in &plan.graph.negatives {
@@ -116,6 +126,7 @@ impl Ranker {
             out: Vec::new(),
             facts: ScoreFacts::default(),
             profiles: AHashSet::new(),
+            cut: false,
             fault: None,
         }
     }
@@ -176,6 +187,7 @@ impl Ranker {
             && self.bucket.is_none()
             && self.group.is_none()
             && self.out.len() <= wanted
+            && !self.cut
             && self.groups.as_ref().is_some_and(VecDeque::is_empty);
         if expired && self.out.len() < wanted {
             let ranked: RoaringBitmap =
@@ -302,7 +314,10 @@ impl Ranker {
         let classes = self.plan.rules.rules.contains(&Rule::Typo);
         let paths = self.visit(bucket.words.unwrap_or(0), classes, bucket.typos, &bucket.docs);
         let evaluator = Evaluator::new(self.plan.clone(), self.source.clone(), self.node_docs.clone(), paths);
-        self.bucket = Some(BucketWork { docs: bucket.docs.iter().collect(), done: 0, evaluator, ranked: Vec::new() });
+        // Of the bucket in which the wanted ones end, all may be asked for.
+        let wanted = if self.plan.whole_buckets { usize::MAX } else { self.plan.wanted.saturating_sub(self.out.len()) };
+        let docs = bucket.docs.iter().collect();
+        self.bucket = Some(BucketWork { docs, done: 0, evaluator, ranked: Vec::new(), wanted, cut: false });
     }
 
     fn visit(&self, words: u32, classes: bool, typos: Option<u32>, docs: &RoaringBitmap) -> Vec<(Path, RoaringBitmap)> {
@@ -336,12 +351,23 @@ impl Ranker {
 
     fn evaluate_chunk(&mut self) {
         let Some(bucket) = &mut self.bucket else { return };
-        let until = (bucket.done + CHUNK_DOCS).min(bucket.docs.len());
+        let chunk = (bucket.done * 3).clamp(FIRST_CHUNK_DOCS.max(bucket.wanted.min(CHUNK_DOCS)), CHUNK_DOCS);
+        let until = (bucket.done + chunk).min(bucket.docs.len());
+        let bar = bucket.bar(&self.plan, self.leading_sorts);
         let docs = &bucket.docs[bucket.done..until];
         bucket.done = until;
+        let found = match self.plan.scores {
+            true => bucket.evaluator.all(docs),
+            false => {
+                let found = bucket.evaluator.below(docs, bar.as_deref());
+                bucket.cut |= found.len() < docs.len();
+                found
+            }
+        };
+        let numbers: Vec<u32> = found.iter().map(|found| docs[found.index]).collect();
         let sorts = &self.plan.rules.sorts[self.leading_sorts..];
         let later: Result<Vec<Vec<SortValue>>, String> =
-            sorts.iter().map(|by| self.sorter.sort_values(by, docs)).collect();
+            sorts.iter().map(|by| self.sorter.sort_values(by, &numbers)).collect();
         let later = match later {
             Ok(later) => later,
             Err(fault) => {
@@ -350,11 +376,11 @@ impl Ranker {
             }
         };
         let leading = self.group.as_ref().map_or(&[][..], |work| &work.group.sorts);
-        for found in bucket.evaluator.chunk(docs, self.plan.scores) {
+        for (number, found) in found.into_iter().enumerate() {
             let mut sorts = Vec::new();
             if !self.plan.rules.sorts.is_empty() {
                 sorts.extend(leading.iter().cloned());
-                sorts.extend(later.iter().map(|column| column[found.index].clone()));
+                sorts.extend(later.iter().map(|column| column[number].clone()));
             }
             if self.plan.scores {
                 let paths = found
@@ -367,15 +393,44 @@ impl Ranker {
                     self.facts.profiles.push(profile);
                 }
             }
-            let doc = LocalDocId(docs[found.index]).global(self.partition, self.partition_count);
+            let doc = LocalDocId(numbers[number]).global(self.partition, self.partition_count);
             bucket.ranked.push(RankedDoc { doc, costs: found.costs, sorts, skipped: false });
+        }
+        if bucket.ranked.len() >= bucket.wanted.saturating_mul(2).max(SURPLUS_MIN) {
+            bucket.keep_wanted(&self.plan);
         }
     }
 
     fn finish_bucket(&mut self) {
         let Some(mut bucket) = self.bucket.take() else { return };
+        bucket.keep_wanted(&self.plan);
         let plan = &self.plan;
         bucket.ranked.sort_unstable_by(|a, b| plan.compare(a, b));
+        self.cut |= bucket.cut;
         self.out.append(&mut bucket.ranked);
+    }
+}
+
+impl BucketWork {
+    /// Leaves out what cannot be returned.
+    fn keep_wanted(&mut self, plan: &RankPlan) {
+        if self.ranked.len() > self.wanted && self.wanted > 0 {
+            self.ranked.select_nth_unstable_by(self.wanted - 1, |a, b| plan.compare(a, b));
+            self.ranked.truncate(self.wanted);
+            self.cut = true;
+        }
+    }
+
+    /// Costs that a document must undercut to be of use, when there are enough others: those of the worst that was kept, as
+    /// far as no sort rule comes between. Documents come by rising number, so that an equal one comes too late.
+    fn bar(&mut self, plan: &RankPlan, leading_sorts: usize) -> Option<Costs> {
+        if self.ranked.len() < self.wanted || self.wanted == 0 {
+            return None;
+        }
+        self.keep_wanted(plan);
+        let worst = self.ranked.iter().max_by(|a, b| plan.compare(a, b))?;
+        let rules = &plan.rules.rules[leading_sorts..];
+        let comparable = rules.iter().take_while(|rule| rule.is_graph()).count();
+        Some(worst.costs.iter().take(comparable).copied().collect())
     }
 }

@@ -67,12 +67,55 @@ impl Slot {
 struct Gatherer<'a> {
     plan: &'a RankPlan,
     source: &'a dyn TermSource,
+    node_docs: &'a NodeDocs,
     chunk: &'a Chunk<'a>,
+    scratch: Scratch,
     heads: Vec<Occurrence>,
     tails: Vec<Occurrence>,
     /// Lists appended to the heads; one list alone is sorted as it comes.
     lists: usize,
     has_phrases: bool,
+}
+
+/// Buffers used again for every word.
+#[derive(Default)]
+struct Scratch {
+    docs: Vec<u32>,
+    packed: Vec<u64>,
+}
+
+/// What was gathered of a node, before it is put in order.
+pub struct Gathered {
+    heads: Vec<Occurrence>,
+    tails: Option<Vec<Occurrence>>,
+    sorted: bool,
+}
+
+impl Gathered {
+    /// First words, in no particular order.
+    pub fn heads(&self) -> &[Occurrence] {
+        &self.heads
+    }
+
+    /// Leaves only the documents at the indices `kept` (rising) of the `docs` that were gathered, numbered anew.
+    pub fn keep(&mut self, kept: &[u32], docs: usize) {
+        let mut places = vec![u32::MAX; docs];
+        kept.iter().enumerate().for_each(|(place, index)| places[*index as usize] = place as u32);
+        let renumber = |occurrences: &mut Vec<Occurrence>| {
+            occurrences.retain(|occurrence| places[occurrence.index()] != u32::MAX);
+            for occurrence in occurrences {
+                *occurrence = occurrence.moved_to(places[occurrence.index()] as usize);
+            }
+        };
+        renumber(&mut self.heads);
+        self.tails.iter_mut().for_each(renumber);
+    }
+
+    /// By document, of `docs` documents.
+    pub fn into_slot(self, docs: usize) -> Slot {
+        let tails = self.tails.map(|tails| Side::new(tails, self.sorted, docs));
+        Slot { heads: Side::new(self.heads, self.sorted, docs), tails }
+    }
 }
 
 /// Gathers node `at` in `class` (or [`ANY_CLASS`]).
@@ -83,14 +126,23 @@ pub fn gather(
     at: usize,
     class: u8,
     chunk: &Chunk<'_>,
-) -> Slot {
+) -> Gathered {
     let d = &plan.graph.nodes[at].derivations;
     let multiword = d.split.is_some() || d.phrase.is_some() || d.synonyms.iter().any(|s| s.0.len() > 1);
-    let mut gatherer =
-        Gatherer { plan, source, chunk, heads: Vec::new(), tails: Vec::new(), lists: 0, has_phrases: multiword };
+    let mut gatherer = Gatherer {
+        plan,
+        source,
+        node_docs,
+        chunk,
+        scratch: Scratch::default(),
+        heads: Vec::with_capacity(chunk.docs.len() * 2),
+        tails: Vec::new(),
+        lists: 0,
+        has_phrases: multiword,
+    };
     let has = |wanted: u8| class == wanted || class == ANY_CLASS;
     if has(0) {
-        gatherer.class_zero(node_docs, at);
+        gatherer.class_zero(at);
     }
     if has(1) {
         gatherer.words(&d.one_typo);
@@ -102,46 +154,48 @@ pub fn gather(
     if has(2) {
         gatherer.words(&d.two_typos);
     }
-    let sorted = gatherer.lists <= 1;
-    let tails = multiword.then(|| Side::new(gatherer.tails, sorted, chunk.docs.len()));
-    Slot { heads: Side::new(gatherer.heads, sorted, chunk.docs.len()), tails }
+    let Gatherer { heads, tails, lists, .. } = gatherer;
+    Gathered { heads, tails: multiword.then_some(tails), sorted: lists <= 1 }
 }
 
 /// The occurrences of one word as they are, for the exact-attribute rule.
 pub fn gather_word(plan: &RankPlan, source: &dyn TermSource, word: &str, chunk: &Chunk<'_>) -> Side {
     let mut occurrences = Vec::new();
     let docs = &*source.term_docs(word) & chunk.set;
-    collect(plan, source, chunk, word, &docs, TYPED, &mut |occurrence| occurrences.push(occurrence));
+    collect((plan, source, chunk), word, &docs, TYPED, &mut Scratch::default(), &mut occurrences);
     Side::new(occurrences, true, chunk.docs.len())
 }
 
 fn collect(
-    plan: &RankPlan,
-    source: &dyn TermSource,
-    chunk: &Chunk<'_>,
+    (plan, source, chunk): (&RankPlan, &dyn TermSource, &Chunk<'_>),
     word: &str,
     docs: &RoaringBitmap,
     flags: u8,
-    push: &mut dyn FnMut(Occurrence),
+    scratch: &mut Scratch,
+    into: &mut Vec<Occurrence>,
 ) {
+    scratch.docs.clear();
+    scratch.docs.extend(docs);
+    scratch.packed.clear();
+    source.packed(word, &scratch.docs, &mut scratch.packed);
     let mut index = 0;
-    source.occurrences(word, docs, &mut |doc, field, positions| {
+    for packed in &scratch.packed {
+        let doc = (packed >> 32) as u32;
         while chunk.docs[index] < doc {
             index += 1;
         }
+        let field = FieldId((packed >> 16) as u16);
         let flags = flags | if plan.fields.is_searched(field) { SEARCHED } else { 0 };
-        for position in positions {
-            push(Occurrence::new(index, field, *position, flags));
-        }
-    });
+        into.push(Occurrence::new(index, field, *packed as u16, flags));
+    }
 }
 
 impl Gatherer<'_> {
-    fn class_zero(&mut self, node_docs: &NodeDocs, at: usize) {
+    fn class_zero(&mut self, at: usize) {
         let node = &self.plan.graph.nodes[at];
         let d = &node.derivations;
         if let Some(phrase) = &d.phrase {
-            self.phrase(node_docs, phrase);
+            self.phrase(phrase);
             return;
         }
         if d.word {
@@ -149,12 +203,13 @@ impl Gatherer<'_> {
             self.word(&d.text, typed | REVERSIBLE);
         }
         match &d.prefix {
-            Some(PrefixMode::List(_)) => self.words(node_docs.prefix_words(at)),
-            Some(PrefixMode::Table) => self.table(&d.text),
+            Some(PrefixMode::List(_)) => self.table(at, REVERSIBLE),
+            // In table mode only the typed word itself counts in the other order.
+            Some(PrefixMode::Table) => self.table(at, 0),
             None => {}
         }
         for synonym in &d.synonyms {
-            self.phrase(node_docs, synonym);
+            self.phrase(synonym);
         }
     }
 
@@ -164,6 +219,14 @@ impl Gatherer<'_> {
         }
     }
 
+    fn heads(&mut self, word: &str, docs: &RoaringBitmap, flags: u8) {
+        collect((self.plan, self.source, self.chunk), word, docs, flags, &mut self.scratch, &mut self.heads);
+    }
+
+    fn tails(&mut self, word: &str, docs: &RoaringBitmap) {
+        collect((self.plan, self.source, self.chunk), word, docs, 0, &mut self.scratch, &mut self.tails);
+    }
+
     /// Takes all occurrences: places and nearness count in whatever field, even where the search does not look.
     fn word(&mut self, word: &str, flags: u8) {
         let docs = &*self.source.term_docs(word) & self.chunk.set;
@@ -171,41 +234,38 @@ impl Gatherer<'_> {
             return;
         }
         self.lists += 1;
-        let (heads, tails, both) = (&mut self.heads, &mut self.tails, self.has_phrases);
-        collect(self.plan, self.source, self.chunk, word, &docs, flags, &mut |occurrence| {
-            heads.push(occurrence);
-            if both {
-                tails.push(occurrence);
-            }
-        });
+        let from = self.heads.len();
+        self.heads(word, &docs, flags);
+        self.copy_to_tails(from);
     }
 
-    /// In table mode only the typed word itself counts in the other order.
-    fn table(&mut self, prefix: &str) {
-        let table = self.source.prefix_table(prefix);
+    fn table(&mut self, at: usize, flags: u8) {
         self.lists += 1;
-        for (index, doc) in self.chunk.docs.iter().enumerate() {
-            for (field, position) in table.of(*doc) {
-                let flags = if self.plan.fields.is_searched(field) { SEARCHED } else { 0 };
-                let occurrence = Occurrence::new(index, field, position, flags);
-                self.heads.push(occurrence);
-                if self.has_phrases {
-                    self.tails.push(occurrence);
-                }
-            }
+        let (from, fields, heads) = (self.heads.len(), &self.plan.fields, &mut self.heads);
+        self.node_docs.table(at).within(self.chunk.docs, |index, field, position| {
+            let flags = flags | if fields.is_searched(field) { SEARCHED } else { 0 };
+            heads.push(Occurrence::new(index, field, position, flags));
+        });
+        self.copy_to_tails(from);
+    }
+
+    /// A single word ends where it begins.
+    fn copy_to_tails(&mut self, from: usize) {
+        if self.has_phrases {
+            self.tails.extend_from_slice(&self.heads[from..]);
         }
     }
 
-    fn phrase(&mut self, node_docs: &NodeDocs, phrase: &Phrase) {
-        let docs = &*node_docs.phrase(phrase) & self.chunk.set;
+    fn phrase(&mut self, phrase: &Phrase) {
+        let docs = &*self.node_docs.phrase(phrase) & self.chunk.set;
         let Some(first) = phrase.0.iter().flatten().next().filter(|_| !docs.is_empty()) else { return };
         self.lists += 2;
         let alone = if phrase.0.first().is_some_and(Option::is_some) { 0 } else { ALONE };
-        let heads = &mut self.heads;
-        collect(self.plan, self.source, self.chunk, first, &docs, alone, &mut |occurrence| heads.push(occurrence));
-        if let Some(Some(last)) = phrase.0.last() {
-            let tails = if self.has_phrases { &mut self.tails } else { return };
-            collect(self.plan, self.source, self.chunk, last, &docs, 0, &mut |occurrence| tails.push(occurrence));
+        self.heads(first, &docs, alone);
+        if let Some(Some(last)) = phrase.0.last()
+            && self.has_phrases
+        {
+            self.tails(last, &docs);
         }
     }
 
@@ -215,9 +275,8 @@ impl Gatherer<'_> {
             return;
         }
         self.lists += 2;
-        let (heads, tails) = (&mut self.heads, &mut self.tails);
-        collect(self.plan, self.source, self.chunk, left, &docs, 0, &mut |occurrence| heads.push(occurrence));
-        collect(self.plan, self.source, self.chunk, right, &docs, 0, &mut |occurrence| tails.push(occurrence));
+        self.heads(left, &docs, 0);
+        self.tails(right, &docs);
     }
 }
 

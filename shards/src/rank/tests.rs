@@ -6,6 +6,7 @@ use std::sync::Arc;
 use charabia::TokenizerBuilder;
 use serde_json::{Value, json};
 
+use super::classes::NodeDocs;
 use super::plan::{RankPlan, SortBy, SortValue};
 use super::ranker::{RankedPart, Ranker, SortSource};
 use super::rules::RuleList;
@@ -41,12 +42,22 @@ struct Search<'a> {
     search_on: Option<Vec<String>>,
     sort: Vec<SortBy>,
     wanted: usize,
+    scores: bool,
 }
 
 impl<'a> Search<'a> {
     fn over(docs: &'a [Value]) -> Self {
         let (strategy, sort) = (MatchingStrategy::Last, Vec::new());
-        Self { settings: Settings::default(), docs, partitions: 1, strategy, search_on: None, sort, wanted: 1000 }
+        Self {
+            settings: Settings::default(),
+            docs,
+            partitions: 1,
+            strategy,
+            search_on: None,
+            sort,
+            wanted: 1000,
+            scores: true,
+        }
     }
 
     /// The ids and global scores of the hits in order, and the number of candidates.
@@ -78,7 +89,7 @@ impl<'a> Search<'a> {
             .iter()
             .map(|source| questions.iter().map(|question| question.answer(source, &fields, by_attribute)).collect())
             .collect();
-        graph.complete(&facts);
+        graph.complete(&facts, false);
         let rules = RuleList::new(settings, &self.sort, self.strategy, graph.term_count == 0);
         let weights =
             if settings.searchable_attributes == ["*"] { 1 } else { settings.searchable_attributes.len() as u32 };
@@ -90,13 +101,15 @@ impl<'a> Search<'a> {
             weights,
             wanted: self.wanted,
             whole_buckets: false,
-            scores: true,
+            scores: self.scores,
         });
         let mut all = RankedPart::default();
         for (number, (source, sorter)) in sources.into_iter().zip(sorters).enumerate() {
             let within = source.documents().clone();
             let place = (PartitionNo(number as u16), count);
-            let mut ranker = Ranker::new(plan.clone(), Rc::new(source), Rc::new(NaiveSorter(sorter)), &within, place);
+            let source: Rc<dyn TermSource> = Rc::new(source);
+            let node_docs = Rc::new(NodeDocs::new(plan.clone(), source.clone()));
+            let mut ranker = Ranker::new(plan.clone(), source, node_docs, Rc::new(NaiveSorter(sorter)), &within, place);
             while ranker.step() {}
             let part = ranker.finish(false).unwrap();
             all.docs.extend(part.docs);
@@ -254,6 +267,11 @@ mod partitions {
                 let (page, page_total) = search.run(&query);
                 let ids = |hits: &[(i64, f64)]| hits.iter().map(|hit| hit.0).collect::<Vec<_>>();
                 prop_assert_eq!((ids(&page), page_total), (ids(&whole[..wanted.min(whole.len())]), total));
+                // Without scores most documents are not looked at in full.
+                search.scores = false;
+                let (quick, quick_total) = search.run(&query);
+                search.scores = true;
+                prop_assert_eq!((ids(&quick), quick_total), (ids(&page), total));
             }
         }
     }

@@ -28,7 +28,8 @@ pub struct CoresConfig {
     pub cores: Option<u16>,
     /// Binds each core to a processor. Ignored where that only hurts: under a quota, or with more cores than processors.
     pub pin: bool,
-    /// How long an idle core looks for work before it sleeps. Costs that much processor time per idle spell; zero by default.
+    /// How long a core looks at its rings after a message came or a question was sent, before it sleeps. Costs that much
+    /// processor time for each message of an idle core, and saves its peer the wait until it has woken.
     pub spin: Duration,
     /// I/O memory each core registers, in bytes; less is taken where the limit of locked memory asks for it.
     pub io_memory_bytes: usize,
@@ -46,7 +47,7 @@ impl CoresConfig {
         Self {
             cores: None,
             pin: true,
-            spin: Duration::ZERO,
+            spin: std::env::var("SPIN").ok().and_then(|v| v.parse().ok()).map_or(Duration::ZERO, Duration::from_micros),
             io_memory_bytes: 1 << 20,
             in_flight_max: IN_FLIGHT_MAX,
             side_threads: 2,
@@ -120,6 +121,7 @@ struct Seat<Q, A> {
     side_threads: SideThreads,
     disk: DiskFactory,
     pulse: Pulse,
+    spin: Duration,
     ready: Sender<()>,
     go: Receiver<()>,
 }
@@ -155,11 +157,11 @@ where
         let (let_go, go) = channel();
         let core = CoreId(number as u16);
         let (side_threads, disk, pulse) = (side_threads.clone(), config.disk.clone(), pulse.clone());
-        let seat = Seat { port, core, core_count, started, side_threads, disk, pulse, ready, go };
+        let spin = config.spin;
+        let seat = Seat { port, core, core_count, started, side_threads, disk, pulse, spin, ready, go };
         let start = start.clone();
         let thread = LocalExecutorBuilder::new(placement)
             .name("core")
-            .spin_before_park(config.spin)
             .io_memory(io_memory)
             .preempt_timer(PREEMPTION)
             // The default places the helper threads of all executors on the first one's processor.
@@ -215,7 +217,7 @@ where
         Rc::new(GlommioRuntime::new(core, seat.core_count, seat.started, disk, seat.side_threads));
     let (_beat, beating) = seat.pulse.beat(core.0);
     runtime.spawn(Queue::Search, Box::pin(beating));
-    let mesh = Mesh::new(&runtime, seat.port);
+    let mesh = Mesh::new(&runtime, seat.port, seat.spin);
     // Closed however the future ends, so that no peer waits for this core.
     let closing = CloseOnDrop(mesh.clone());
     let ended = catch_panic(async { start(runtime, mesh).await }).await;

@@ -52,7 +52,7 @@ pub async fn search_facet_values(
     let gather = Gather::new(index, &search, ask, pacer);
     let graph = gather.resolved_graph().await?;
     let (_, limit) = search.page.window(index.settings.pagination.max_total_hits);
-    let ranked = gather.ranked(graph, 0, if narrows { limit } else { 0 }).await?;
+    let ranked = gather.ranked(graph, None, 0, if narrows { limit } else { 0 }).await?;
     let field: Arc<str> = request.name.as_str().into();
     let query: Option<Arc<str>> = request.query.as_deref().map(Arc::from);
     let asked = questions(&ranked, index.partitions).enumerate().map(|(number, search)| {

@@ -1,6 +1,7 @@
 //! The part of a search that happens on the core that was asked.
 
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 
 use super::answer::{FacetAnswer, SearchAnswer, SearchError};
+use super::known::{KnownFacts, SharedFacts};
 use super::merge::{MergeLimits, Ranked, merge};
 use super::messages::{PartQuestion, PartReply, RankQuestion};
 use super::narrow::narrow;
@@ -20,7 +22,7 @@ use crate::facets::sort::SortBy as CriterionBy;
 use crate::fields::FieldsMap;
 use crate::format::{FormatPlan, HitExtras, MatchWords};
 use crate::ids::{DocId, LocalDocId, PartitionNo};
-use crate::query::{FieldTable, QueryGraph};
+use crate::query::{FieldTable, NodeFacts, QueryGraph};
 use crate::rank::score::Scorer;
 use crate::rank::{RankedDoc, Rule, SortBy, SortValue};
 use crate::settings::Settings;
@@ -29,6 +31,8 @@ use crate::settings::Settings;
 const CUTOFF_MS: u64 = 1500;
 /// More documents than the page are ranked when some of them may turn out to belong to one group.
 const DISTINCT_SURPLUS: usize = 4;
+/// Pages that end behind this document are fetched when it is known what is on them.
+const HITS_AHEAD_MAX: u64 = 60;
 
 /// Asks partitions of the index, wherever they are.
 pub trait Ask {
@@ -56,6 +60,8 @@ pub struct SearchedIndex<'i> {
     pub partitions: u16,
     /// Made from the settings.
     pub planner: &'i Planner,
+    /// What the partitions' dictionaries said at this epoch.
+    pub known: &'i KnownFacts,
 }
 
 /// Answers a search.
@@ -69,22 +75,23 @@ pub async fn search(
     let gather = Gather::new(index, request, ask, pacer);
     let graph = gather.resolved_graph().await?;
     let words = gather.match_words(&graph);
+    let format = Arc::new(FormatPlan::new(request, index.settings, index.fields, words));
     let total_max = index.settings.pagination.max_total_hits;
     let (offset, limit) = request.page.window(total_max);
-    let ranked = gather.ranked(graph, offset, limit).await?;
-    let format = Arc::new(FormatPlan::new(request, index.settings, index.fields, words));
-    let page: Vec<(DocId, HitExtras)> = {
+    let mut ranked = gather.ranked(graph, Some(&format), offset, limit).await?;
+    let mut shown = std::mem::take(&mut ranked.shown);
+    let missing: Vec<(DocId, HitExtras)> = {
         let scorer = Scorer::new(&ranked.question.plan, &ranked.facts);
-        let hits = ranked.docs.iter().map(|hit| Place::Ranked(hit));
-        let pins = ranked.pins.iter().map(|pin| (pin.position, Place::Pinned(*pin)));
-        let page = placed(hits, pins).skip(offset as usize).take(limit as usize);
-        page.map(|place| match place {
+        let docs = page(&ranked, offset, limit).filter(|place| !shown.contains_key(&place.doc()));
+        docs.map(|place| match place {
             Place::Ranked(hit) => (hit.doc, gather.extras(hit, &ranked, &scorer, &format)),
             Place::Pinned(pin) => (pin.doc, gather.pin_extras(pin)),
         })
         .collect()
     };
-    let hits = gather.fetch(page, format).await?;
+    let mut fetched = if missing.is_empty() { Vec::new() } else { gather.fetch(missing, format).await? }.into_iter();
+    let hits = page(&ranked, offset, limit).map(|place| shown.remove(&place.doc()).or_else(|| fetched.next()));
+    let hits = hits.collect::<Option<Vec<_>>>().ok_or_else(unexpected)?;
     Ok(SearchAnswer {
         hit_count: hits.len(),
         hits: json_array(&hits),
@@ -102,6 +109,21 @@ pub async fn search(
 enum Place<'r> {
     Ranked(&'r RankedDoc),
     Pinned(PinnedDoc),
+}
+
+impl Place<'_> {
+    fn doc(&self) -> DocId {
+        match self {
+            Self::Ranked(hit) => hit.doc,
+            Self::Pinned(pin) => pin.doc,
+        }
+    }
+}
+
+/// What stands on a page.
+fn page(ranked: &Ranked, offset: u64, limit: u64) -> impl Iterator<Item = Place<'_>> {
+    let pins = ranked.pins.iter().map(|pin| (pin.position, Place::Pinned(*pin)));
+    placed(ranked.docs.iter().map(Place::Ranked), pins).skip(offset as usize).take(limit as usize)
 }
 
 /// One search on its way.
@@ -150,19 +172,43 @@ impl<'g> Gather<'g> {
             return Ok(graph);
         }
         let fields = Arc::new(self.field_table());
-        let nodes = Arc::new(graph.questions());
-        let by_attribute = plan::by_attribute(settings);
-        let question = || PartQuestion::Resolve { nodes: nodes.clone(), fields: fields.clone(), by_attribute };
-        let mut facts = Vec::with_capacity(usize::from(self.index.partitions));
-        for reply in self.ask_all(question).await? {
-            let PartReply::Facts(found) = reply else { return Err(unexpected()) };
-            facts.push(found);
-        }
-        graph.complete(&facts);
+        let facts = self.facts(&graph, &fields).await?;
+        graph.complete(&facts, self.request.format.shows_matches());
         if plan::needs_counts(self.request, &graph) {
             self.rank_terms(&mut graph, &fields).await?;
         }
         Ok(graph)
+    }
+
+    /// What the partitions know of each node of the graph; those are asked about nodes that no search of this core has asked
+    /// about before.
+    async fn facts(
+        &self,
+        graph: &QueryGraph,
+        fields: &Arc<FieldTable>,
+    ) -> Result<Vec<Vec<Arc<NodeFacts>>>, SearchError> {
+        let by_attribute = plan::by_attribute(self.index.settings);
+        let questions = graph.questions();
+        let mut found: Vec<Option<SharedFacts>> =
+            questions.iter().map(|question| self.index.known.get(question, by_attribute)).collect();
+        let missing: Vec<usize> = (0..questions.len()).filter(|at| found[*at].is_none()).collect();
+        if !missing.is_empty() {
+            let nodes = Arc::new(missing.iter().map(|at| questions[*at].clone()).collect::<Vec<_>>());
+            let question = || PartQuestion::Resolve { nodes: nodes.clone(), fields: fields.clone(), by_attribute };
+            let mut replies = Vec::with_capacity(usize::from(self.index.partitions));
+            for reply in self.ask_all(question).await? {
+                let PartReply::Facts(found) = reply else { return Err(unexpected()) };
+                replies.push(found);
+            }
+            for (number, at) in missing.into_iter().enumerate() {
+                let facts: SharedFacts = replies.iter().filter_map(|found| found.get(number).cloned()).collect();
+                self.index.known.keep(questions[at].clone(), by_attribute, &facts);
+                found[at] = Some(facts);
+            }
+        }
+        let of = |partition: usize| found.iter().flatten().map(|facts| facts.get(partition).cloned()).collect();
+        let facts: Option<Vec<Vec<_>>> = (0..usize::from(self.index.partitions)).map(of).collect();
+        facts.ok_or_else(unexpected)
     }
 
     async fn rank_terms(&self, graph: &mut QueryGraph, fields: &FieldTable) -> Result<(), SearchError> {
@@ -181,8 +227,14 @@ impl<'g> Gather<'g> {
         Ok(())
     }
 
-    /// Ranks as many documents as the page needs, at least.
-    pub(super) async fn ranked(&self, graph: QueryGraph, offset: u64, limit: u64) -> Result<Ranked, SearchError> {
+    /// Ranks as many documents as the page needs, at least. With a format the likeliest hits are written out as well.
+    pub(super) async fn ranked(
+        &self,
+        graph: QueryGraph,
+        format: Option<&Arc<FormatPlan>>,
+        offset: u64,
+        limit: u64,
+    ) -> Result<Ranked, SearchError> {
         let page_end = usize::try_from(offset + limit).unwrap_or(usize::MAX);
         let pins = find_pins(self.ask, &self.request.pins).await?;
         let pinned = Arc::new(pins.iter().map(|pin| pin.doc).collect());
@@ -215,6 +267,7 @@ impl<'g> Gather<'g> {
                 pinned: Arc::clone(&pinned),
                 distinct: distinct.clone(),
                 facets: facets.clone().filter(|_| !narrows),
+                show: format.cloned().zip(self.hits_ahead(offset, limit)),
                 time_left,
             };
             let mut replies = Vec::with_capacity(usize::from(self.index.partitions));
@@ -242,6 +295,23 @@ impl<'g> Gather<'g> {
             }
             plan = (*ranked.question.plan).clone();
             plan.wanted = wanted.saturating_mul(DISTINCT_SURPLUS);
+        }
+    }
+
+    /// Which of its best documents each partition should write out at once, since they are likely to be on the page: that
+    /// saves a question. `None` where a hit shows what only the merged order tells, and for large pages.
+    fn hits_ahead(&self, offset: u64, limit: u64) -> Option<Range<usize>> {
+        let request = self.request;
+        let by_distance = request.sort.iter().any(|criterion| matches!(criterion.by, CriterionBy::Point { .. }));
+        let plain = !request.show_ranking_score && !request.show_ranking_score_details && !by_distance;
+        if !plain || limit == 0 || offset + limit > HITS_AHEAD_MAX {
+            return None;
+        }
+        let (offset, end) = (offset as usize, (offset + limit) as usize);
+        match usize::from(self.index.partitions) {
+            1 => Some(offset..end),
+            // Documents are spread evenly; a few more than their share covers most pages.
+            count => Some(0..end.min(end.div_ceil(count) + 4)),
         }
     }
 

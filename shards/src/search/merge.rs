@@ -39,6 +39,8 @@ pub(super) struct Ranked {
     pub total: u64,
     pub facets: Option<FacetAnswer>,
     pub expired: bool,
+    /// Hits that partitions wrote before they were asked.
+    pub shown: AHashMap<DocId, Vec<u8>>,
 }
 
 /// What was met on the way and left out.
@@ -55,7 +57,7 @@ pub(super) struct Removed {
 /// Merges the orders of the partitions; leaves out what is below the threshold and further members of distinct groups.
 pub(super) fn merge(
     question: RankQuestion,
-    replies: Vec<RankedReply>,
+    mut replies: Vec<RankedReply>,
     limits: MergeLimits,
     pins: &[PinnedDoc],
 ) -> Ranked {
@@ -64,6 +66,7 @@ pub(super) fn merge(
     let expired = replies.iter().any(|reply| reply.expired);
     let admitted: AHashSet<DocId> = replies.iter().flat_map(|reply| reply.pinned.iter().copied()).collect();
     let pins: Vec<PinnedDoc> = pins.iter().filter(|pin| admitted.contains(&pin.doc)).copied().collect();
+    let shown = replies.iter_mut().flat_map(|reply| std::mem::take(&mut reply.shown)).collect();
     let (all, facts) = ordered(plan, replies, limits.by_groups);
     let scorer = Scorer::new(plan, &facts);
     let mut taken: AHashSet<GroupValue> = AHashSet::new();
@@ -95,7 +98,7 @@ pub(super) fn merge(
         false => candidates - removed.dropped.len() as u64,
     };
     let total = total + pins.len() as u64;
-    Ranked { question, docs, facts, removed, pins, total, facets: None, expired }
+    Ranked { question, docs, facts, removed, pins, total, facets: None, expired, shown }
 }
 
 /// Gives the documents of each bucket of a distance sort the distance and point of its first one, so that they compare as

@@ -1,5 +1,6 @@
 //! What the core that answers a search asks of the partitions. Everything here crosses cores.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,6 +93,8 @@ pub struct RankQuestion {
     pub distinct: Option<Arc<str>>,
     /// What to count over all documents that the query admits.
     pub facets: Option<Arc<FacetPlan>>,
+    /// Which of the best documents to write out, by their place, and how.
+    pub show: Option<(Arc<FormatPlan>, Range<usize>)>,
     /// What is left of the search's time.
     pub time_left: Duration,
 }
@@ -100,7 +103,7 @@ pub struct RankQuestion {
 #[derive(Clone, Debug)]
 pub enum PartReply {
     /// To [`PartQuestion::Resolve`]: for each node.
-    Facts(Vec<NodeFacts>),
+    Facts(Vec<Arc<NodeFacts>>),
     /// To [`PartQuestion::CountTerms`]: for each term.
     Counts(Vec<u64>),
     /// To [`PartQuestion::Rank`].
@@ -126,6 +129,8 @@ pub struct RankedReply {
     pub pinned: Vec<DocId>,
     /// Counts of the facets asked for.
     pub facets: FacetCounts,
+    /// The documents that [`RankQuestion::show`] asked for, as JSON objects.
+    pub shown: Vec<(DocId, Vec<u8>)>,
     /// Whether time ran out.
     pub expired: bool,
 }

@@ -1,13 +1,15 @@
 //! A search of one index: from the decoded request to the bytes of its hits.
 //!
 //! The core that was asked ([`gather`]) cuts the query and asks every partition in turns: first what its dictionary knows
-//! ([`messages::PartQuestion::Resolve`]), which makes one query graph for all; then for its best documents by cost, which
-//! are merged; then for the bytes of those that are on the page.
+//! ([`messages::PartQuestion::Resolve`]) unless this core remembers, which makes one query graph for all; then for its best
+//! documents by cost, the likeliest already written out, which are merged; then for those on the page that are still missing.
 
 pub mod answer;
+pub mod champions;
 pub mod facet_values;
 pub mod federated;
 pub mod gather;
+pub mod known;
 mod merge;
 pub mod messages;
 mod narrow;
@@ -20,8 +22,10 @@ mod replay;
 pub mod request;
 
 pub use answer::{FacetAnswer, SearchAnswer, SearchError};
+pub use champions::ChampionLists;
 pub use facet_values::{FacetSearchRequest, search_facet_values};
 pub use gather::{Ask, SearchedIndex, search};
+pub use known::KnownFacts;
 pub use messages::{PartQuestion, PartReply};
 pub use part::{Pacer, SearchPartition, answer_part};
 pub use pins::Pin;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 
 use super::answer::SearchError;
+use super::champions::ChampionLists;
 use super::federated;
 use super::messages::{NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply};
 use crate::facets::columns::ColumnError;
@@ -20,10 +21,10 @@ use crate::facets::sort::{SortCriterion, SortValue as KeyValue, sort_keys};
 use crate::facets::{FacetError, FacetSource, SortBy as CriterionBy};
 use crate::format::{FormatPlan, HitExtras, HitWriter};
 use crate::ids::{FieldId, LocalDocId, PartitionNo};
-use crate::query::{Cutter, TermSource};
+use crate::query::{Cutter, PrefixTableBuilder, TermSource};
 use crate::rank::classes::{ANY_CLASS, NodeDocs};
 use crate::rank::ranker::SortSource;
-use crate::rank::{RankPlan, Ranker, SortBy, SortValue};
+use crate::rank::{RankPlan, RankedPart, Ranker, SortBy, SortValue};
 
 /// The fields of a stored document, each with its JSON text.
 pub type StoredFields<'d> = &'d [(FieldId, &'d [u8])];
@@ -38,6 +39,11 @@ pub trait SearchPartition: TermSource + FacetSource {
 
     /// Cuts texts as the index does.
     fn cutter(&self) -> &dyn Cutter;
+
+    /// The best documents of terms met before at this epoch; `None` for a partition that forgets.
+    fn champions(&self) -> Option<&ChampionLists> {
+        None
+    }
 }
 
 /// Keeps a search from holding its core for long, and from running longer than it may.
@@ -65,11 +71,15 @@ pub async fn answer_part(
             }
             partition.take_fault().map_or(Ok(PartReply::Facts(facts)), |fault| Err(SearchError::Partition(fault)))
         }
-        PartQuestion::CountTerms(plan) => Ok(PartReply::Counts(count_terms(partition, plan))),
+        PartQuestion::CountTerms(plan) => {
+            let node_docs = prepare(&partition, &plan, pacer).await;
+            let counts = count_terms(&plan, &node_docs, pacer).await;
+            partition.take_fault().map_or(Ok(PartReply::Counts(counts)), |fault| Err(SearchError::Partition(fault)))
+        }
         PartQuestion::Rank(question) => rank(partition, question, pacer).await,
         PartQuestion::Narrow { searches, facets } => narrow(&partition, &searches, facets.as_deref(), pacer).await,
         PartQuestion::FacetSearch { search, field, query } => {
-            let left = left_of(&partition, &search)?;
+            let left = left_of(&partition, &search, pacer).await?;
             pause(pacer).await;
             let hits = search_facet(&*partition, &field, query.as_deref(), &left).map_err(column_error)?;
             Ok(PartReply::FacetHits(Box::new(hits)))
@@ -93,18 +103,31 @@ pub(super) async fn pause(pacer: &dyn Pacer) {
     }
 }
 
+/// The sets of a search's nodes, the tables of its prefixes made: that is the long part of the work.
+async fn prepare(partition: &Rc<dyn SearchPartition>, plan: &Arc<RankPlan>, pacer: &dyn Pacer) -> Rc<NodeDocs> {
+    let source: Rc<dyn TermSource> = partition.clone();
+    let node_docs = Rc::new(NodeDocs::new(plan.clone(), source.clone()));
+    for (at, range) in node_docs.missing_tables() {
+        let mut builder = PrefixTableBuilder::new(range.clone());
+        while builder.step(&*source) {
+            pause(pacer).await;
+        }
+        node_docs.give_table(at, range, builder.finish());
+    }
+    node_docs
+}
+
 /// A joined word counts for each of its terms.
-fn count_terms(partition: Rc<dyn SearchPartition>, plan: Arc<RankPlan>) -> Vec<u64> {
-    let source: Rc<dyn TermSource> = partition;
-    let node_docs = NodeDocs::new(plan.clone(), source);
-    (0..usize::from(plan.graph.term_count))
-        .map(|term| {
-            let nodes = plan.graph.nodes.iter().enumerate().filter(|(_, node)| node.terms().contains(&term));
-            let mut docs = RoaringBitmap::new();
-            nodes.for_each(|(at, _)| docs |= &**node_docs.class(at, ANY_CLASS));
-            docs.len()
-        })
-        .collect()
+async fn count_terms(plan: &RankPlan, node_docs: &NodeDocs, pacer: &dyn Pacer) -> Vec<u64> {
+    let mut counts = Vec::with_capacity(usize::from(plan.graph.term_count));
+    for term in 0..usize::from(plan.graph.term_count) {
+        let nodes = plan.graph.nodes.iter().enumerate().filter(|(_, node)| node.terms().contains(&term));
+        let mut docs = RoaringBitmap::new();
+        nodes.for_each(|(at, _)| docs |= &**node_docs.class(at, ANY_CLASS));
+        counts.push(docs.len());
+        pause(pacer).await;
+    }
+    counts
 }
 
 async fn rank(
@@ -112,8 +135,15 @@ async fn rank(
     question: RankQuestion,
     pacer: &dyn Pacer,
 ) -> Result<PartReply, SearchError> {
+    if !question.time_left.is_zero()
+        && let Some(part) = partition.champions().and_then(|lists| lists.get(&question))
+    {
+        return Ok(PartReply::Ranked(Box::new(
+            ranked_reply(&partition, part, &question, FacetCounts::default(), pacer).await?,
+        )));
+    }
     let deadline = pacer.now() + question.time_left;
-    let (mut ranker, pinned) = ranker(&partition, &question)?;
+    let (mut ranker, pinned) = ranker(&partition, &question, pacer).await?;
     let facets = match &question.facets {
         Some(plan) if pinned.is_empty() => {
             count_facets(&*partition, plan, ranker.candidates()).map_err(column_error)?
@@ -127,15 +157,40 @@ async fn rank(
         expired = pacer.now() > deadline;
     }
     let part = ranker.finish(expired).map_err(SearchError::Partition)?;
+    if let Some(lists) = partition.champions().filter(|_| !expired) {
+        lists.keep(&question, &part);
+    }
+    let mut reply = ranked_reply(&partition, part, &question, facets, pacer).await?;
     let (number, count) = partition.place();
-    let pinned = pinned.iter().map(|doc| LocalDocId(doc).global(number, count)).collect();
+    reply.pinned = pinned.iter().map(|doc| LocalDocId(doc).global(number, count)).collect();
+    reply.expired = expired;
+    Ok(PartReply::Ranked(Box::new(reply)))
+}
+
+/// Adds to the best documents what the question asks about them.
+async fn ranked_reply(
+    partition: &Rc<dyn SearchPartition>,
+    part: RankedPart,
+    question: &RankQuestion,
+    facets: FacetCounts,
+    pacer: &dyn Pacer,
+) -> Result<RankedReply, SearchError> {
+    let (_, count) = partition.place();
     let mut distinct = Vec::new();
-    if let Some(field) = question.distinct {
+    if let Some(field) = &question.distinct {
         for ranked in &part.docs {
-            distinct.push(group_values(&*partition, &field, ranked.doc.local(count)).map_err(column_error)?);
+            distinct.push(group_values(&**partition, field, ranked.doc.local(count)).map_err(column_error)?);
         }
     }
-    Ok(PartReply::Ranked(Box::new(RankedReply { part, distinct, pinned, facets, expired })))
+    let mut shown = Vec::new();
+    if let Some((plan, range)) = &question.show {
+        for ranked in part.docs.iter().take(range.end).skip(range.start) {
+            let hit = write_hit(&**partition, plan, ranked.doc.local(count), HitExtras::default());
+            shown.push((ranked.doc, hit.map_err(SearchError::Partition)?));
+            pause(pacer).await;
+        }
+    }
+    Ok(RankedReply { part, distinct, pinned: Vec::new(), facets, shown, expired: false })
 }
 
 /// Counts what is left of several searches together.
@@ -147,7 +202,7 @@ async fn narrow(
 ) -> Result<PartReply, SearchError> {
     let mut left = RoaringBitmap::new();
     for search in searches {
-        left |= left_of(partition, search)?;
+        left |= left_of(partition, search, pacer).await?;
         pause(pacer).await;
     }
     let counts = match facets {
@@ -158,8 +213,12 @@ async fn narrow(
 }
 
 /// Takes away what does not count.
-fn left_of(partition: &Rc<dyn SearchPartition>, question: &NarrowQuestion) -> Result<RoaringBitmap, SearchError> {
-    let (ranker, pinned) = ranker(partition, &question.ranked)?;
+async fn left_of(
+    partition: &Rc<dyn SearchPartition>,
+    question: &NarrowQuestion,
+    pacer: &dyn Pacer,
+) -> Result<RoaringBitmap, SearchError> {
+    let (ranker, pinned) = ranker(partition, &question.ranked, pacer).await?;
     let mut left = RoaringBitmap::clone(ranker.candidates());
     if question.only_kept {
         left &= &question.kept;
@@ -173,9 +232,10 @@ fn left_of(partition: &Rc<dyn SearchPartition>, question: &NarrowQuestion) -> Re
 }
 
 /// The ranking of a question, its candidates found; and the pinned documents that its filter admits.
-fn ranker(
+async fn ranker(
     partition: &Rc<dyn SearchPartition>,
     question: &RankQuestion,
+    pacer: &dyn Pacer,
 ) -> Result<(Ranker, RoaringBitmap), SearchError> {
     let filtered =
         question.filter.as_ref().map(|filter| filter.evaluate(&**partition)).transpose().map_err(facet_error)?;
@@ -186,7 +246,8 @@ fn ranker(
     let pinned = &own.map(|doc| doc.local(count).0).collect::<RoaringBitmap>() & within;
     let unpinned = (!pinned.is_empty()).then(|| within - &pinned);
     let within = unpinned.as_ref().unwrap_or(within);
-    let ranker = Ranker::new(question.plan.clone(), partition.clone(), sorter, within, partition.place());
+    let node_docs = prepare(partition, &question.plan, pacer).await;
+    let ranker = Ranker::new(question.plan.clone(), partition.clone(), node_docs, sorter, within, partition.place());
     Ok((ranker, pinned))
 }
 

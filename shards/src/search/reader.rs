@@ -3,6 +3,7 @@
 use charabia::{Language, Token};
 use smallvec::SmallVec;
 
+use super::champions::ChampionLists;
 use super::part::{SearchPartition, StoredFields};
 use crate::ids::{FieldId, LocalDocId, PartitionNo};
 use crate::partition::reader::PartitionReader;
@@ -38,5 +39,9 @@ impl SearchPartition for PartitionReader {
 
     fn cutter(&self) -> &dyn Cutter {
         &**self.tokenizer()
+    }
+
+    fn champions(&self) -> Option<&ChampionLists> {
+        Some(self.champion_lists())
     }
 }

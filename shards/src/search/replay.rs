@@ -21,7 +21,7 @@ use crate::facets::{Columns, FacetSource, parse_filter, parse_sort};
 use crate::fields::FieldsMap;
 use crate::ids::{DocId, FieldId, LocalDocId, PartitionNo};
 use crate::query::naive::NaiveSource;
-use crate::query::{Cutter, TermSource};
+use crate::query::{Cutter, FieldTable, Reach, TermSource};
 use crate::settings::{Settings, matches_pattern};
 
 /// The tokenizer of some settings. Tests leak it: it borrows from the settings and lives as long as the process.
@@ -88,8 +88,8 @@ impl TermSource for MemPartition {
     fn prefixed(&self, prefix: &str, each: &mut dyn FnMut(&str) -> bool) {
         self.terms.prefixed(prefix, each);
     }
-    fn similar(&self, word: &str, distance_max: u8, prefix: bool, each: &mut dyn FnMut(&str, u8) -> bool) {
-        self.terms.similar(word, distance_max, prefix, each);
+    fn similar(&self, word: &str, reach: Reach, fields: &FieldTable, each: &mut dyn FnMut(&str, u8) -> bool) {
+        self.terms.similar(word, reach, fields, each);
     }
     fn word_count(&self, doc: u32, field: FieldId) -> Option<u8> {
         self.terms.word_count(doc, field)
@@ -157,6 +157,7 @@ pub(super) struct MemIndex {
     settings: Settings,
     fields: FieldsMap,
     planner: Planner,
+    known: KnownFacts,
     pub(super) pacer: TestPacer,
 }
 
@@ -219,6 +220,7 @@ impl MemIndex {
         Self {
             partitions: partitions.collect(),
             planner: Planner::new(settings, Box::new(cutter.clone()), None),
+            known: KnownFacts::default(),
             settings: settings.clone(),
             fields,
             pacer: TestPacer::default(),
@@ -231,6 +233,7 @@ impl MemIndex {
             fields: &self.fields,
             partitions: self.partitions.len() as u16,
             planner: &self.planner,
+            known: &self.known,
         }
     }
 

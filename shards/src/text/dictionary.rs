@@ -49,42 +49,84 @@ impl Dictionary {
     }
 
     /// Calls `each` with the tolerant terms that begin with `prefix`, in byte order, until it returns false.
-    pub fn with_prefix(&self, prefix: &str, each: impl FnMut(&str) -> bool) {
-        self.matching(fst::automaton::Str::new(prefix).starts_with(), each);
+    pub fn with_prefix(&self, prefix: &str, mut each: impl FnMut(&str) -> bool) {
+        self.all(prefix, |term, kind| kind == TermKind::ExactOnly || each(term));
     }
 
     /// Calls `each` with the terms of every kind that begin with `prefix`, in byte order, until it returns false.
     pub fn all_with_prefix(&self, prefix: &str, mut each: impl FnMut(&str) -> bool) {
-        self.merged(fst::automaton::Str::new(prefix).starts_with(), |term, _| each(term));
+        self.all(prefix, |term, _| each(term));
     }
 
-    /// Calls `each` with the tolerant terms within the automaton's reach and their distances, in byte order, until it returns
-    /// false.
-    pub fn with_typos(&self, automaton: &DFA, mut each: impl FnMut(&str, u8) -> bool) {
-        self.matching(Borrowed(automaton), |term| match automaton.eval(term) {
-            Distance::Exact(distance) => each(term, distance),
-            Distance::AtLeast(_) => true,
+    fn all(&self, prefix: &str, each: impl FnMut(&str, TermKind) -> bool) {
+        self.merged(fst::automaton::Str::new(prefix).starts_with(), (prefix, None), each);
+    }
+
+    /// The same for the tolerant terms within the automaton's reach, from `from` to before `until`.
+    fn part_with_typos(
+        &self,
+        automaton: &DFA,
+        from: &str,
+        until: Option<&str>,
+        mut each: impl FnMut(&str, u8) -> bool,
+    ) {
+        self.merged(Borrowed(automaton), (from, until), |term, kind| match automaton.eval(term) {
+            Distance::Exact(distance) if kind == TermKind::Tolerant => each(term, distance),
+            _ => true,
         });
+    }
+
+    /// Calls `each` with the tolerant terms within `typos` (1 or 2) edits of `word` (or with a prefix that is) and their
+    /// distances, in byte order, until it returns false. Of terms with another first character only those within one edit
+    /// less: that is all that is ever asked for, and leaves most of the dictionary unseen.
+    pub fn similar(&self, word: &str, typos: u8, prefix: bool, mut each: impl FnMut(&str, u8) -> bool) {
+        let Some(first) = word.chars().next() else { return };
+        let (near, far) = (typo_automaton(word, typos, prefix), typo_automaton(word, typos.saturating_sub(1), prefix));
+        let (start, end) = (first.to_string(), char::from_u32(u32::from(first) + 1).map(String::from));
+        let mut goes_on = true;
+        let mut part = |automaton: &DFA, from: &str, until: Option<&str>| {
+            if goes_on {
+                self.part_with_typos(automaton, from, until, |term, distance| {
+                    goes_on = each(term, distance);
+                    goes_on
+                });
+            }
+        };
+        // With no edit left nothing with another first character is reached.
+        if typos > 1 {
+            part(&far, "", Some(&start));
+        }
+        part(&near, &start, end.as_deref());
+        if let Some(end) = end.filter(|_| typos > 1) {
+            part(&far, &end, None);
+        }
     }
 
     /// Calls `each` with every term and its kind, in byte order, until it returns false.
     pub fn for_each(&self, each: impl FnMut(&str, TermKind) -> bool) {
-        self.merged(fst::automaton::AlwaysMatch, each);
+        self.merged(fst::automaton::AlwaysMatch, ("", None), each);
     }
 
-    fn matching<A: Automaton>(&self, automaton: A, mut each: impl FnMut(&str) -> bool) {
-        self.merged(automaton, |term, kind| kind == TermKind::ExactOnly || each(term));
-    }
-
-    /// Merges the map's terms with the overlay, which wins where both have a term.
-    fn merged<A: Automaton>(&self, automaton: A, mut each: impl FnMut(&str, TermKind) -> bool) {
+    /// Merges the map's terms, from the first bound to before the second, with the overlay, which wins where both have a term.
+    fn merged<A: Automaton>(
+        &self,
+        automaton: A,
+        (from, until): (&str, Option<&str>),
+        mut each: impl FnMut(&str, TermKind) -> bool,
+    ) {
         let accepts = |term: &str| {
             let end = term.bytes().fold(automaton.start(), |state, byte| automaton.accept(&state, byte));
             automaton.is_match(&end)
         };
-        let hits: Vec<&TermChange> = self.overlay.iter().filter(|(term, _)| accepts(term)).collect();
-        let mut added = hits.into_iter().peekable();
-        let mut stream = self.base.search(&automaton).into_stream();
+        let first = self.overlay.partition_point(|(term, _)| term.as_ref() < from);
+        let end =
+            until.map_or(self.overlay.len(), |until| self.overlay.partition_point(|(term, _)| term.as_ref() < until));
+        let mut added = self.overlay[first..end.max(first)].iter().filter(|(term, _)| accepts(term)).peekable();
+        let search = self.base.search(&automaton).ge(from);
+        let mut stream = match until {
+            Some(until) => search.lt(until).into_stream(),
+            None => search.into_stream(),
+        };
         while let Some((bytes, value)) = stream.next() {
             // Terms are put in as text and come out as they went in.
             let Ok(term) = std::str::from_utf8(bytes) else { continue };
@@ -310,12 +352,17 @@ mod tests {
             prop_assert_eq!(prefix(&dictionary, &word), naive);
             for typos in 0..=TYPOS_MAX {
                 let mut found = Vec::new();
-                dictionary.with_typos(&typo_automaton(&word, typos, false), |term, distance| {
+                dictionary.similar(&word, typos, false, |term, distance| {
                     found.push((term.to_owned(), usize::from(distance)));
                     true
                 });
                 let naive = tolerant().map(|term| (term.clone(), distance(&word, term)));
-                let naive: Vec<_> = naive.filter(|(_, distance)| *distance <= usize::from(typos)).collect();
+                let naive: Vec<_> = naive
+                    .filter(|(term, distance)| {
+                        let other = usize::from(term.chars().next() != word.chars().next());
+                        *distance + other <= usize::from(typos)
+                    })
+                    .collect();
                 prop_assert_eq!(found, naive);
             }
             for (term, exact) in &model {

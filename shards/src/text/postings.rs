@@ -175,6 +175,45 @@ impl<'a> Block<'a> {
     }
 }
 
+/// Document, field and position from the high bits down (32, 16, 16).
+fn pack(doc: u32, (field, position): Occurrence) -> u64 {
+    u64::from(doc) << 32 | u64::from(field.0) << 16 | u64::from(position)
+}
+
+impl Block<'_> {
+    /// Calls `each` with every occurrence, packed as document, field, position from the high bits down (32, 16, 16).
+    pub fn for_each(&self, mut each: impl FnMut(u64)) -> Result<(), DamagedBlock> {
+        let mut lists = self.lists;
+        for doc in &self.docs {
+            take_occurrences(&mut lists, |place| each(pack(*doc, place))).ok_or(DamagedBlock)?;
+        }
+        Ok(())
+    }
+
+    /// Appends the occurrences in the documents of `wanted` (rising), packed as by [`Self::for_each`]. Answers the part of
+    /// `wanted` that lies behind the block.
+    pub fn pack_wanted<'w>(&self, wanted: &'w [u32], out: &mut Vec<u64>) -> Result<&'w [u32], DamagedBlock> {
+        let mut wanted = wanted;
+        let mut lists = self.lists;
+        for doc in &self.docs {
+            while let Some((next, rest)) = wanted.split_first()
+                && next < doc
+            {
+                wanted = rest;
+            }
+            match wanted.split_first() {
+                None => break,
+                Some((next, rest)) if next == doc => {
+                    take_occurrences(&mut lists, |place| out.push(pack(*doc, place))).ok_or(DamagedBlock)?;
+                    wanted = rest;
+                }
+                Some(_) => take_occurrences(&mut lists, |_| {}).ok_or(DamagedBlock)?,
+            }
+        }
+        Ok(wanted)
+    }
+}
+
 /// Builds the blocks of one term from documents in rising order.
 pub struct BlockWriter {
     limit: usize,

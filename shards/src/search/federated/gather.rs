@@ -115,7 +115,7 @@ impl<'f> Federation<'f> {
         let graph = gather.resolved_graph().await.map_err(failed)?;
         let words = gather.match_words(&graph);
         let (offset, limit) = gather.request.page.window(gather.index.settings.pagination.max_total_hits);
-        let ranked = gather.ranked(graph, offset, limit).await.map_err(failed)?;
+        let ranked = gather.ranked(graph, None, offset, limit).await.map_err(failed)?;
         let entries = self.entries(query, &ranked, usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(RankedQuery { words, ranked, entries })
     }
