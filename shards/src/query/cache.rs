@@ -22,6 +22,7 @@ pub struct QueryCache {
     facts: RefCell<Kept<(NodeQuestion, bool), Arc<NodeFacts>>>,
     classes: RefCell<Kept<(NodeQuestion, u8), Rc<RoaringBitmap>>>,
     tables: RefCell<Kept<PrefixRange, Rc<PrefixTable>>>,
+    filters: RefCell<Kept<String, Rc<RoaringBitmap>>>,
 }
 
 /// Entries of one kind. Starting over when they are too many is rare, costs nothing to keep track of, and what is in use
@@ -70,6 +71,7 @@ impl QueryCache {
         *self.facts.borrow_mut() = Kept::default();
         *self.classes.borrow_mut() = Kept::default();
         *self.tables.borrow_mut() = Kept::default();
+        *self.filters.borrow_mut() = Kept::default();
     }
 
     /// The facts of a node; they travel to the core that asked.
@@ -94,6 +96,17 @@ impl QueryCache {
     /// The table of a range of words, if it is kept.
     pub fn known_table(&self, range: &PrefixRange) -> Option<Rc<PrefixTable>> {
         self.tables.borrow().entries.get(range).cloned()
+    }
+
+    /// What a filter, written out, selects, if it is kept.
+    pub fn known_filter(&self, filter: &str) -> Option<Rc<RoaringBitmap>> {
+        self.filters.borrow().entries.get(filter).cloned()
+    }
+
+    /// Keeps what a filter selects.
+    pub fn keep_filter(&self, filter: String, docs: &Rc<RoaringBitmap>) {
+        let bytes = docs.serialized_size() + filter.len() + 128;
+        self.filters.borrow_mut().keep(filter, docs, bytes);
     }
 
     /// Keeps the table of a range of words.

@@ -18,7 +18,7 @@ use crate::facets::distribution::{FacetCounts, FacetPlan, count_facets};
 use crate::facets::facet_search::search_facet;
 use crate::facets::geo::GeoPoint;
 use crate::facets::sort::{SortCriterion, SortValue as KeyValue, sort_keys};
-use crate::facets::{FacetError, FacetSource, SortBy as CriterionBy};
+use crate::facets::{FacetError, FacetSource, Filter, SortBy as CriterionBy};
 use crate::format::{FormatPlan, HitExtras, HitWriter};
 use crate::ids::{FieldId, LocalDocId, PartitionNo};
 use crate::query::{Cutter, PrefixTableBuilder, TermSource};
@@ -237,9 +237,8 @@ async fn ranker(
     question: &RankQuestion,
     pacer: &dyn Pacer,
 ) -> Result<(Ranker, RoaringBitmap), SearchError> {
-    let filtered =
-        question.filter.as_ref().map(|filter| filter.evaluate(&**partition)).transpose().map_err(facet_error)?;
-    let within = filtered.as_ref().unwrap_or_else(|| TermSource::documents(&**partition));
+    let filtered = question.filter.as_ref().map(|filter| selected(&**partition, filter)).transpose()?;
+    let within = filtered.as_deref().unwrap_or_else(|| TermSource::documents(&**partition));
     let sorter = Rc::new(ColumnSorter(partition.clone()));
     let (number, count) = partition.place();
     let own = question.pinned.iter().filter(|doc| doc.partition(count) == number);
@@ -249,6 +248,18 @@ async fn ranker(
     let node_docs = prepare(partition, &question.plan, pacer).await;
     let ranker = Ranker::new(question.plan.clone(), partition.clone(), node_docs, sorter, within, partition.place());
     Ok((ranker, pinned))
+}
+
+/// The documents that a filter selects. Filters come again and again, with every keystroke and every page.
+fn selected(partition: &dyn SearchPartition, filter: &Filter) -> Result<Rc<RoaringBitmap>, SearchError> {
+    let Some(cache) = partition.cache() else { return filter.evaluate(partition).map(Rc::new).map_err(facet_error) };
+    let written = format!("{filter:?}");
+    if let Some(known) = cache.known_filter(&written) {
+        return Ok(known);
+    }
+    let docs = Rc::new(filter.evaluate(partition).map_err(facet_error)?);
+    cache.keep_filter(written, &docs);
+    Ok(docs)
 }
 
 fn column_error(error: ColumnError) -> SearchError {
