@@ -2,13 +2,16 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::Servers;
 use crate::http::Client;
 use crate::report::{anonymous_bytes, folder_bytes, print_host};
+
+/// Between the last task's end and a look at the size on disk.
+const REST: Duration = Duration::from_secs(5);
 
 /// The file cut into payloads at line ends.
 pub fn payloads(text: &str, batch_bytes: usize) -> Vec<&str> {
@@ -80,6 +83,8 @@ pub fn run(
         let began = Instant::now();
         send_all(&mut client, &servers.index, &payloads)?;
         let seconds = began.elapsed().as_secs_f64();
+        // The size at rest: what a server tidies up after its last task counts for it.
+        std::thread::sleep(REST);
         let disk = data.get(at).map_or(0, |folder| folder_bytes(folder)) as f64;
         let memory = pids.get(at).map_or(0, |pid| anonymous_bytes(*pid)) as f64;
         let per_second = lines as f64 / seconds;

@@ -14,6 +14,6 @@ pub mod vector;
 
 pub use io::{Disk, DiskError, DiskFile, IoFuture, OpenMode};
 pub use page::{
-    CommitError, CompactError, Cursor, OpenError, PageStore, ReadError, ReadTree, Snapshot, StoreOptions, TreeId,
-    WriteError, WriteTxn,
+    CommitError, CompactError, Cursor, OpenError, PageStore, ReadError, ReadTree, Snapshot, StoreOptions, TREES_MAX,
+    TreeId, TreeUsage, WriteError, WriteTxn,
 };

@@ -124,12 +124,14 @@ impl TaskLog {
                 open.forget(uid);
                 last = open.positions.remove(&uid.0).max(last);
             }
-            // Positions grow with uids. Where nothing is open, all before the newest that ended may go.
-            open.positions.first_key_value().map(|(_, position)| *position).or(last)
+            // Positions grow with uids. Where nothing is open, all up to the newest that ended may go; what stands behind it is
+            // being accepted just now.
+            let oldest = open.positions.first_key_value().map(|(_, position)| position.offset);
+            oldest.or(last.map(Position::end))
         };
-        if let Some(position) = oldest {
+        if let Some(oldest) = oldest {
             // The files that stay cost space, not correctness, and are tried again after the next batch.
-            if let Err(error) = self.log.remove_before(position.offset).await {
+            if let Err(error) = self.log.remove_before(oldest).await {
                 tracing::warn!(%error, "files of the task log could not be removed");
             }
         }

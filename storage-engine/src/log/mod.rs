@@ -25,6 +25,8 @@ const VERSION: u32 = 1;
 const WAITING_BYTES_MAX: u64 = 64 << 20;
 /// Magic, version, nothing.
 const SEGMENT_HEADER_BYTES: u64 = 16;
+/// A last segment that holds nothing of use any more is replaced by an empty one when it is at least this long.
+const USELESS_BYTES_MAX: u64 = 1 << 20;
 
 /// How to open a log.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +48,13 @@ pub struct Position {
     pub offset: u64,
     /// Bytes of the content.
     pub len: u32,
+}
+
+impl Position {
+    /// The place behind the frame, in bytes from the start of the log.
+    pub fn end(self) -> u64 {
+        self.offset + frame::HEADER_BYTES as u64 + u64::from(self.len)
+    }
 }
 
 /// A frame found when the log was opened.
@@ -100,6 +109,8 @@ struct Waiting {
     frames: Vec<Vec<Vec<u8>>>,
     /// Bytes they will take.
     bytes: u64,
+    /// They begin a new segment.
+    in_new_segment: bool,
     /// The flush that will take them.
     flush: Option<Flush>,
 }
@@ -232,6 +243,11 @@ impl Log {
         let before = waiting.bytes;
         waiting.frames.push(parts);
         waiting.bytes += (frame::HEADER_BYTES + len) as u64;
+        (self.next_flush(&mut waiting), before)
+    }
+
+    /// The flush that will take what waits.
+    fn next_flush(&self, waiting: &mut Waiting) -> Flush {
         let flush = waiting.flush.get_or_insert_with(|| {
             let (log, earlier) = (self.clone(), self.0.last.borrow_mut().take());
             let flush = async move {
@@ -246,7 +262,7 @@ impl Log {
             self.0.last.replace(Some(flush.clone()));
             flush
         });
-        (flush.clone(), before)
+        flush.clone()
     }
 
     async fn write(&self, taken: Waiting) -> Result<u64, LogError> {
@@ -260,7 +276,7 @@ impl Log {
             frame::encode(parts, start + bytes.len() as u64, start, &mut bytes);
         }
         let end = start + bytes.len() as u64;
-        match self.write_at_end(start, bytes).await {
+        match self.write_at_end(start, bytes, taken.in_new_segment).await {
             Ok(()) => inner.end.set(end),
             Err(error) => {
                 let full = matches!(error, DiskError::NoSpace { .. });
@@ -271,8 +287,8 @@ impl Log {
         Ok(start)
     }
 
-    async fn write_at_end(&self, start: u64, bytes: Vec<u8>) -> Result<(), DiskError> {
-        let (segment_start, file) = self.segment_for(start).await?;
+    async fn write_at_end(&self, start: u64, bytes: Vec<u8>, in_new_segment: bool) -> Result<(), DiskError> {
+        let (segment_start, file) = self.segment_for(start, in_new_segment).await?;
         file.write_at(SEGMENT_HEADER_BYTES + start - segment_start, bytes).await?;
         file.sync().await.map_err(|error| match error {
             // Found only now, it leaves open what is durable: unlike a write that was refused, it cannot be taken back.
@@ -290,23 +306,41 @@ impl Log {
         }
     }
 
-    /// The segment that takes frames from `position` on: the last, or a new one when that is long enough.
-    async fn segment_for(&self, position: u64) -> Result<(u64, Rc<dyn DiskFile>), DiskError> {
+    /// The segment that takes frames from `position` on: the last, or a new one when that is long enough or none of its frames
+    /// should stand before these.
+    async fn segment_for(&self, position: u64, fresh: bool) -> Result<(u64, Rc<dyn DiskFile>), DiskError> {
         let inner = &self.0;
         let last = inner.segments.borrow().last().map(|segment| (segment.start, segment.file.clone()));
-        if let Some((start, file)) = last.filter(|(start, _)| position - start < inner.options.segment_bytes) {
+        let longest = if fresh { 1 } else { inner.options.segment_bytes };
+        if let Some((start, file)) = last.filter(|(start, _)| position - start < longest) {
             return Ok((start, file));
         }
         let path = segment_path(&inner.dir, position);
-        let file = inner.disk.open(&path, OpenMode::OpenOrCreate).await?;
+        match self.new_segment(&path).await {
+            Ok(file) => {
+                inner.segments.borrow_mut().push(Segment { start: position, path, file: file.clone() });
+                Ok((position, file))
+            }
+            Err(error) => {
+                // The segment before may go on: a file that says it begins in its midst must not stay.
+                if inner.disk.exists(&path).await? {
+                    inner.disk.remove_file(&path).await?;
+                    inner.disk.sync_dir(&inner.dir).await?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn new_segment(&self, path: &Path) -> Result<Rc<dyn DiskFile>, DiskError> {
+        let file = self.0.disk.open(path, OpenMode::OpenOrCreate).await?;
         file.set_len(0).await?;
         let mut header = MAGIC.to_vec();
         header.extend_from_slice(&VERSION.to_le_bytes());
         header.extend_from_slice(&[0; 4]);
         file.write_at(0, header).await?;
-        inner.disk.sync_dir(&inner.dir).await?;
-        inner.segments.borrow_mut().push(Segment { start: position, path, file: file.clone() });
-        Ok((position, file))
+        self.0.disk.sync_dir(&self.0.dir).await?;
+        Ok(file)
     }
 
     /// The content of a frame.
@@ -334,11 +368,22 @@ impl Log {
         Ok(bytes)
     }
 
-    /// Removes the segments in which every frame lies before `offset`. The last one stays.
+    /// Removes the segments in which every frame lies before `offset`. When that is all of them and the last one is long, an
+    /// empty one takes its place; otherwise the last one stays.
     ///
     /// # Errors
     /// [`LogError::Disk`]; what could not be removed is tried again next time.
     pub async fn remove_before(&self, offset: u64) -> Result<(), LogError> {
+        let last = self.0.segments.borrow().last().map(|segment| segment.start);
+        let long = USELESS_BYTES_MAX.min(self.0.options.segment_bytes);
+        if last.is_some_and(|start| start + long <= offset) && self.0.end.get() <= offset {
+            let flush = {
+                let mut waiting = self.0.waiting.borrow_mut();
+                waiting.in_new_segment = true;
+                self.next_flush(&mut waiting)
+            };
+            flush.await?;
+        }
         loop {
             let first = {
                 let segments = self.0.segments.borrow();

@@ -216,6 +216,67 @@ fn a_cut_before_any_operation_keeps_what_was_acknowledged() {
     }
 }
 
+/// When everything in the log is of no use any more, its last segment goes too, and positions go on.
+#[test]
+fn a_long_last_segment_goes_with_its_last_frame() {
+    let disk = MemDisk::new();
+    let (log, _) = open(&disk);
+    let first = block_on(log.append(vec![vec![1; 100]])).expect("it is appended");
+    block_on(log.remove_before(first.end())).expect("it is short");
+    assert!(block_on(log.read(first)).is_ok());
+    let second = block_on(log.append(vec![vec![2; 100]])).expect("it is appended");
+    block_on(log.remove_before(second.offset)).expect("there is nothing to remove");
+    assert!(block_on(log.read(first)).is_ok());
+    block_on(log.remove_before(second.end())).expect("it removes");
+    assert_eq!((block_on(log.read(second)).is_err(), log.file_bytes(), log.end()), (true, 16, second.end()));
+    let (log, found) = open(&disk);
+    assert_eq!((found, log.end()), (Vec::new(), second.end()));
+    let third = block_on(log.append(vec![vec![3]])).expect("it is appended");
+    let (_, found) = open(&disk);
+    assert_eq!((third.offset, found.len()), (second.end(), 1));
+}
+
+/// A cut while segments are replaced and removed loses no frame that was still wanted, and brings none back out of order.
+#[test]
+fn a_cut_while_segments_are_removed_keeps_the_rest() {
+    let options = LogOptions { segment_bytes: 250 };
+    for (cut, capacity) in (0..140).flat_map(|cut| [(cut, None), (cut, Some(280)), (cut, Some(300))]) {
+        let disk = SimDisk::new();
+        disk.set_faults(Faults { cut_before: Some(cut), capacity, ..Faults::default() });
+        let (mut done, mut removed) = (0u8, 0u8);
+        block_on(async {
+            let Ok((log, _)) = Log::open(Rc::new(disk.clone()), Path::new("log"), options).await else { return };
+            let mut full = 0;
+            while done < 30 && full < 10 {
+                match log.append(vec![vec![done; 40]]).await {
+                    Ok(position) => {
+                        done += 1;
+                        if done.is_multiple_of(5) {
+                            removed = done;
+                            // A full device keeps a segment; the next removal takes it.
+                            let _ = log.remove_before(position.end()).await;
+                        }
+                    }
+                    Err(LogError::Disk(DiskError::NoSpace { .. })) => full += 1,
+                    Err(_) => return,
+                }
+            }
+        });
+        for seed in 0..12 {
+            let after = disk.after_power_cut(seed);
+            let opened = block_on(Log::open(Rc::new(after), Path::new("log"), options));
+            let (_, found) = opened.unwrap_or_else(|error| panic!("cut {cut}, seed {seed}: {error}"));
+            let numbers: Vec<u8> = found.iter().map(|frame| frame.content[0]).collect();
+            let first = numbers.first().copied().unwrap_or(done);
+            assert!(first <= removed || numbers.is_empty() && removed == done, "cut {cut}, seed {seed}: {numbers:?}");
+            let end = first + numbers.len() as u8;
+            assert!(end == done || end == done + 1, "cut {cut}, seed {seed}: {numbers:?} of {done}");
+            assert!(numbers.iter().copied().eq(first..end));
+        }
+        assert!(cut < 139 || done == 30 || capacity.is_some(), "the last round is whole");
+    }
+}
+
 /// Whoever accepts many at once is promised all or none, for the price of one sync.
 #[test]
 fn frames_given_together_are_kept_together_or_not_at_all() {

@@ -12,6 +12,7 @@ mod meta;
 mod node;
 mod read;
 mod store;
+mod usage;
 mod write;
 
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub use compact::CompactError;
 pub use cursor::Cursor;
 pub use read::{ReadTree, Snapshot};
 pub use store::{OpenError, PageStore, StoreOptions};
+pub use usage::TreeUsage;
 pub use write::WriteTxn;
 
 use crate::io::DiskError;
