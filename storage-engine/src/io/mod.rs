@@ -21,6 +21,9 @@ pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DiskError>> + '
 /// touches while it may (see `page::store`).
 pub type View = Rc<dyn AsRef<[u8]>>;
 
+/// An offset in a file, and the bytes to be written there.
+pub type Piece = (u64, Vec<u8>);
+
 /// Why an operation on a file failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiskError {
@@ -55,6 +58,14 @@ pub enum DiskError {
 }
 
 impl DiskError {
+    /// The same, but never [`DiskError::NoSpace`]: for operations after which it is open what was done.
+    fn as_failure(self, what: &'static str) -> Self {
+        match self {
+            Self::NoSpace { path } => Self::Failed { path, what, reason: "no space left".into() },
+            other => other,
+        }
+    }
+
     /// The error of a system call on a file.
     pub fn of(path: &Path, what: &'static str, error: &std::io::Error) -> Self {
         let path = path.display().to_string();
@@ -114,6 +125,20 @@ pub trait DiskFile {
     fn set_len(&self, len: u64) -> IoFuture<'_, ()>;
     /// Makes all earlier writes and the length durable.
     fn sync(&self) -> IoFuture<'_, ()>;
+    /// Writes the pieces of each group, in any order, and makes them durable before the next group begins. [`DiskError::NoSpace`]
+    /// comes only from the writes of the first group, when nothing after them was begun.
+    fn write_groups(&self, groups: Vec<Vec<Piece>>) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            for (number, group) in groups.into_iter().enumerate() {
+                for (offset, bytes) in group {
+                    let written = self.write_at(offset, bytes).await;
+                    written.map_err(|error| if number == 0 { error } else { error.as_failure("write") })?;
+                }
+                self.sync().await.map_err(|error| error.as_failure("sync"))?;
+            }
+            Ok(())
+        })
+    }
     /// The file's bytes for reading, at least as long as the file is now.
     fn view(&self) -> Result<View, DiskError>;
 }

@@ -4,20 +4,29 @@
 //! Must be used on a glommio executor.
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
+use futures_util::future::join_all;
 use glommio::io::{BufferedFile, Directory, OpenOptions};
 use memmap2::{Mmap, MmapOptions};
 
-use super::{Disk, DiskError, DiskFile, IoFuture, OpenMode, View};
+use super::{Disk, DiskError, DiskFile, IoFuture, OpenMode, Piece, View};
 
 /// Address space mapped at least: it costs nothing until touched, and a file that grows need not be mapped again.
 const MAP_BYTES_MIN: u64 = 64 << 20;
 
-/// One read or write of the ring is at most this long: longer ones hold up all that wait behind them.
-const TRANSFER_BYTES_MAX: usize = 1 << 20;
+/// One read or write of the ring is at most this long: longer ones hold up all that wait behind them, and copying them
+/// holds the core.
+const TRANSFER_BYTES_MAX: usize = 256 << 10;
+
+/// Groups of writes with at most this many bytes go to the helper thread as one job.
+const HELPER_BYTES_MAX: usize = 512 << 10;
+/// Writes of a larger group that are in flight at once.
+const WRITES_IN_FLIGHT: usize = 8;
 
 /// Files of the operating system, through the executor that polls the futures.
 #[derive(Clone, Default)]
@@ -26,6 +35,8 @@ pub struct UringDisk;
 struct UringFile {
     path: PathBuf,
     file: BufferedFile,
+    /// The same file for the helper thread, which may outlive whoever asked for its work.
+    helper: Arc<std::fs::File>,
     len: Cell<u64>,
     map: RefCell<Option<Rc<Map>>>,
 }
@@ -42,7 +53,18 @@ fn glommio_error(path: &Path, what: &'static str, error: glommio::GlommioError<(
     DiskError::of(path, what, &std::io::Error::from(error))
 }
 
-/// Runs a file system call whose names are in memory as a rule: making, listing and removing names of a few files.
+/// Runs file system calls that may wait for the device on the executor's helper thread.
+async fn on_helper<T: Send + 'static>(
+    path: &Path,
+    what: &'static str,
+    call: impl FnOnce(&Path) -> std::io::Result<T> + Send + 'static,
+) -> Result<T, DiskError> {
+    let owned = path.to_path_buf();
+    let done = glommio::executor().spawn_blocking(move || call(&owned)).await;
+    done.map_err(|error| DiskError::of(path, what, &error))
+}
+
+/// Runs a file system call whose names are in memory as a rule: listing and looking up a few files.
 fn names<'a, T: 'a>(
     path: &'a Path,
     what: &'static str,
@@ -68,14 +90,18 @@ impl Disk for UringDisk {
             }
             let file = options.buffered_open(whole(path)?).await.map_err(|error| glommio_error(path, "open", error))?;
             let len = file.file_size().await.map_err(|error| glommio_error(path, "size", error))?;
+            // SAFETY: the descriptor is open as long as `file` lives, which is longer than this call.
+            let helper = unsafe { BorrowedFd::borrow_raw(file.as_raw_fd()) }.try_clone_to_owned();
+            let helper = helper.map_err(|error| DiskError::of(path, "open", &error))?;
+            let (path, helper) = (path.to_path_buf(), Arc::new(std::fs::File::from(helper)));
             let file: Rc<dyn DiskFile> =
-                Rc::new(UringFile { path: path.to_path_buf(), file, len: Cell::new(len), map: RefCell::new(None) });
+                Rc::new(UringFile { path, file, helper, len: Cell::new(len), map: RefCell::new(None) });
             Ok(file)
         })
     }
 
     fn create_dir_all<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
-        names(path, "create folder", move || {
+        Box::pin(on_helper(path, "create folder", |path| {
             let missing: Vec<&Path> = path.ancestors().take_while(|folder| !folder.exists()).collect();
             std::fs::create_dir_all(path)?;
             // The names of new folders are made durable at once: whoever syncs files in them relies on them.
@@ -83,7 +109,7 @@ impl Disk for UringDisk {
                 let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
                 std::fs::File::open(parent)?.sync_all()
             })
-        })
+        }))
     }
 
     fn list_dir<'a>(&'a self, path: &'a Path) -> IoFuture<'a, Vec<String>> {
@@ -108,10 +134,10 @@ impl Disk for UringDisk {
     }
 
     fn remove_dir_all<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
-        names(path, "remove folder", move || match std::fs::remove_dir_all(path) {
+        Box::pin(on_helper(path, "remove folder", |path| match std::fs::remove_dir_all(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             other => other,
-        })
+        }))
     }
 
     fn sync_dir<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
@@ -129,6 +155,26 @@ impl Disk for UringDisk {
 }
 
 impl UringFile {
+    /// Through the ring, some writes at once.
+    async fn write_large_groups(&self, groups: Vec<Vec<Piece>>) -> Result<(), DiskError> {
+        for (number, group) in groups.into_iter().enumerate() {
+            let mut group = group.into_iter();
+            loop {
+                let some: Vec<_> =
+                    group.by_ref().take(WRITES_IN_FLIGHT).map(|(at, bytes)| self.write_at(at, bytes)).collect();
+                if some.is_empty() {
+                    break;
+                }
+                // All are waited for, also when one has failed: one still under way could otherwise overwrite what a later
+                // commit puts into the same place.
+                let written: Result<(), DiskError> = join_all(some).await.into_iter().collect();
+                written.map_err(|error| if number == 0 { error } else { error.as_failure("write") })?;
+            }
+            self.sync().await.map_err(|error| error.as_failure("sync"))?;
+        }
+        Ok(())
+    }
+
     fn failed(&self, what: &'static str, reason: String) -> DiskError {
         DiskError::Failed { path: self.path.display().to_string(), what, reason }
     }
@@ -195,6 +241,35 @@ impl DiskFile for UringFile {
 
     fn sync(&self) -> IoFuture<'_, ()> {
         Box::pin(async move { self.file.fdatasync().await.map_err(|error| glommio_error(&self.path, "sync", error)) })
+    }
+
+    /// Each operation of the ring on a buffered file goes to a kernel thread and back. A small commit is one job instead: the helper
+    /// thread writes and syncs, and the core is woken once.
+    fn write_groups(&self, groups: Vec<Vec<Piece>>) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            let pieces = || groups.iter().flatten();
+            let end = pieces().map(|(offset, bytes)| offset + bytes.len() as u64).max().unwrap_or(0);
+            if pieces().map(|(_, bytes)| bytes.len()).sum::<usize>() > HELPER_BYTES_MAX {
+                return self.write_large_groups(groups).await;
+            }
+            let (file, path) = (self.helper.clone(), self.path.clone());
+            let job = move || -> Result<(), DiskError> {
+                for (number, group) in groups.iter().enumerate() {
+                    for (offset, bytes) in group {
+                        let written = file.write_all_at(bytes, *offset).map_err(|error| match error.kind() {
+                            std::io::ErrorKind::WriteZero => DiskError::NoSpace { path: path.display().to_string() },
+                            _ => DiskError::of(&path, "write", &error),
+                        });
+                        written.map_err(|error| if number == 0 { error } else { error.as_failure("write") })?;
+                    }
+                    file.sync_data().map_err(|error| DiskError::of(&path, "sync", &error).as_failure("sync"))?;
+                }
+                Ok(())
+            };
+            glommio::executor().spawn_blocking(job).await?;
+            self.len.set(self.len.get().max(end));
+            Ok(())
+        })
     }
 
     fn view(&self) -> Result<View, DiskError> {

@@ -4,35 +4,54 @@
 //! taken for a frame. The third number tells a torn tail from damage: when a later frame was written after the place of a
 //! bad one had been synced, the bad one was acknowledged, and must not be cut off in silence.
 
+use futures_lite::future::yield_now;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Length (u32), checksum (u64), durable end (u64).
 pub(super) const HEADER_BYTES: usize = 20;
+/// Bytes of content hashed at once: some ten microseconds of work.
+const STEP_BYTES: usize = 256 << 10;
 /// Longest content of one frame.
 pub const FRAME_BYTES_MAX: usize = 1 << 30;
 
-fn checksum(content: &[u8], position: u64, synced: u64) -> u64 {
-    let mut hash = Xxh3::new();
-    // The length is part of it: a length torn to a smaller one would otherwise need a second look.
-    for number in [position, synced, content.len() as u64] {
-        hash.update(&number.to_le_bytes());
+/// The checksum of a frame, taken piece by piece.
+pub(super) struct Checksum(Xxh3);
+
+impl Checksum {
+    /// Of a frame of `len` bytes of content at `position`, written while the log was durable up to `synced`.
+    pub(super) fn new(len: usize, position: u64, synced: u64) -> Self {
+        let mut hash = Xxh3::new();
+        // The length is part of it: a length torn to a smaller one would otherwise need a second look.
+        for number in [position, synced, len as u64] {
+            hash.update(&number.to_le_bytes());
+        }
+        Self(hash)
     }
-    hash.update(content);
-    hash.digest()
+
+    /// Adds the next bytes of the content, giving way to other tasks in between.
+    pub(super) async fn add(&mut self, content: &[u8]) {
+        for piece in content.chunks(STEP_BYTES) {
+            self.0.update(piece);
+            if piece.len() == STEP_BYTES {
+                yield_now().await;
+            }
+        }
+    }
+
+    /// What stands before the content in the log.
+    pub(super) fn header(&self, len: usize, synced: u64) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[..4].copy_from_slice(&(len as u32).to_le_bytes());
+        out[4..12].copy_from_slice(&self.0.digest().to_le_bytes());
+        out[12..].copy_from_slice(&synced.to_le_bytes());
+        out
+    }
 }
 
-/// Appends a frame of these parts, concatenated, that will lie at `position`, written while the log was durable up to
-/// `synced`.
-pub(super) fn encode(parts: &[Vec<u8>], position: u64, synced: u64, out: &mut Vec<u8>) {
-    let start = out.len();
-    let len: usize = parts.iter().map(Vec::len).sum();
-    out.reserve(HEADER_BYTES + len);
-    out.resize(start + HEADER_BYTES, 0);
-    parts.iter().for_each(|part| out.extend_from_slice(part));
-    let sum = checksum(&out[start + HEADER_BYTES..], position, synced);
-    out[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
-    out[start + 4..start + 12].copy_from_slice(&sum.to_le_bytes());
-    out[start + 12..start + HEADER_BYTES].copy_from_slice(&synced.to_le_bytes());
+fn checksum(content: &[u8], position: u64, synced: u64) -> u64 {
+    let mut sum = Checksum::new(content.len(), position, synced);
+    sum.0.update(content);
+    sum.0.digest()
 }
 
 /// The content of the frame at the start of `bytes`, if a whole one is there.
@@ -41,6 +60,11 @@ pub(super) fn decode(bytes: &[u8], position: u64) -> Option<&[u8]> {
     let sum = u64::from_le_bytes(bytes.get(4..12)?.try_into().ok()?);
     let content = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(len)?)?;
     (len <= FRAME_BYTES_MAX && checksum(content, position, synced(bytes)?) == sum).then_some(content)
+}
+
+/// How far the log was durable when the frame with this header was written.
+pub(super) fn synced_of(header: &[u8; HEADER_BYTES]) -> u64 {
+    synced(header).unwrap_or(0)
 }
 
 /// How far the log was durable when the frame at the start of `bytes` was written. Only `decode` tells whether it is one.

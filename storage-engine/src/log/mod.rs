@@ -15,6 +15,7 @@ use std::rc::Rc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture, Shared};
 
+use frame::Checksum;
 pub use frame::FRAME_BYTES_MAX;
 
 use crate::io::{Disk, DiskError, DiskFile, OpenMode};
@@ -23,6 +24,8 @@ const MAGIC: [u8; 8] = *b"SKERRYLG";
 const VERSION: u32 = 1;
 /// Frames that wait together have about this many bytes at most; more of them wait for these to be taken.
 const WAITING_BYTES_MAX: u64 = 64 << 20;
+/// Parts of frames are put together for one write up to this many bytes.
+const GATHERED_BYTES_MAX: usize = 256 << 10;
 /// Magic, version, nothing.
 const SEGMENT_HEADER_BYTES: u64 = 16;
 /// A last segment that holds nothing of use any more is replaced by an empty one when it is at least this long.
@@ -271,12 +274,8 @@ impl Log {
             return Err(LogError::Poisoned);
         }
         let start = inner.end.get();
-        let mut bytes = Vec::with_capacity(taken.bytes as usize);
-        for parts in &taken.frames {
-            frame::encode(parts, start + bytes.len() as u64, start, &mut bytes);
-        }
-        let end = start + bytes.len() as u64;
-        match self.write_at_end(start, bytes, taken.in_new_segment).await {
+        let end = start + taken.bytes;
+        match self.write_at_end(start, taken).await {
             Ok(()) => inner.end.set(end),
             Err(error) => {
                 let full = matches!(error, DiskError::NoSpace { .. });
@@ -287,14 +286,40 @@ impl Log {
         Ok(start)
     }
 
-    async fn write_at_end(&self, start: u64, bytes: Vec<u8>, in_new_segment: bool) -> Result<(), DiskError> {
-        let (segment_start, file) = self.segment_for(start, in_new_segment).await?;
-        file.write_at(SEGMENT_HEADER_BYTES + start - segment_start, bytes).await?;
-        file.sync().await.map_err(|error| match error {
-            // Found only now, it leaves open what is durable: unlike a write that was refused, it cannot be taken back.
-            DiskError::NoSpace { path } => DiskError::Failed { path, what: "sync", reason: "no space left".into() },
-            other => other,
-        })
+    /// Writes frames behind the last one and makes them durable. Short ones are put together; long parts are written as they
+    /// are.
+    async fn write_at_end(&self, start: u64, taken: Waiting) -> Result<(), DiskError> {
+        let (segment_start, file) = self.segment_for(start, taken.in_new_segment).await?;
+        let place = |position: u64| SEGMENT_HEADER_BYTES + position - segment_start;
+        let (mut position, mut gathered) = (start, Vec::new());
+        for parts in taken.frames {
+            let len = parts.iter().map(Vec::len).sum();
+            let mut sum = Checksum::new(len, position + gathered.len() as u64, start);
+            for part in &parts {
+                sum.add(part).await;
+            }
+            gathered.extend_from_slice(&sum.header(len, start));
+            for part in parts {
+                let full = gathered.len() + part.len() > GATHERED_BYTES_MAX;
+                if full && !gathered.is_empty() {
+                    let bytes = std::mem::take(&mut gathered);
+                    let written = bytes.len() as u64;
+                    file.write_at(place(position), bytes).await?;
+                    position += written;
+                }
+                if part.len() > GATHERED_BYTES_MAX {
+                    let written = part.len() as u64;
+                    file.write_at(place(position), part).await?;
+                    position += written;
+                } else {
+                    gathered.extend_from_slice(&part);
+                }
+            }
+        }
+        // A failure found only by the sync leaves open what is durable: unlike a write that was refused, it cannot be taken
+        // back, and is no `NoSpace`.
+        let last = if gathered.is_empty() { Vec::new() } else { vec![(place(position), gathered)] };
+        file.write_groups(vec![last]).await
     }
 
     /// Takes away what a write that found the device full may have left behind `position`.
@@ -348,6 +373,14 @@ impl Log {
     /// # Errors
     /// [`LogError::NoFrame`] when nothing whole is there, as after its segment was removed.
     pub async fn read(&self, position: Position) -> Result<Vec<u8>, LogError> {
+        self.read_behind(position, 0).await
+    }
+
+    /// The content of a frame without its first `skipped` bytes.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub async fn read_behind(&self, position: Position, skipped: usize) -> Result<Vec<u8>, LogError> {
         let missing = LogError::NoFrame(position.offset);
         let found = {
             let segments = self.0.segments.borrow();
@@ -355,17 +388,20 @@ impl Log {
             at.checked_sub(1).map(|at| (segments[at].start, segments[at].file.clone()))
         };
         let Some((start, file)) = found else { return Err(missing) };
-        let at = SEGMENT_HEADER_BYTES + position.offset - start;
-        let len = frame::HEADER_BYTES + position.len as usize;
-        if file.len() < at + len as u64 {
+        let (at, len) = (SEGMENT_HEADER_BYTES + position.offset - start, position.len as usize);
+        let header_bytes = frame::HEADER_BYTES as u64;
+        if file.len() < at + header_bytes + len as u64 || skipped > len {
             return Err(missing);
         }
-        let mut bytes = file.read_at(at, len).await?;
-        if frame::decode(&bytes, position.offset).is_none_or(|content| content.len() != position.len as usize) {
-            return Err(missing);
-        }
-        bytes.drain(..frame::HEADER_BYTES);
-        Ok(bytes)
+        let header = file.read_at(at, frame::HEADER_BYTES).await?;
+        let Ok(header) = <[u8; frame::HEADER_BYTES]>::try_from(header) else { return Err(missing) };
+        let head = file.read_at(at + header_bytes, skipped).await?;
+        let rest = file.read_at(at + header_bytes + skipped as u64, len - skipped).await?;
+        let synced = frame::synced_of(&header);
+        let mut sum = Checksum::new(len, position.offset, synced);
+        sum.add(&head).await;
+        sum.add(&rest).await;
+        if sum.header(len, synced) == header { Ok(rest) } else { Err(missing) }
     }
 
     /// Removes the segments in which every frame lies before `offset`. When that is all of them and the last one is long, an

@@ -3,20 +3,16 @@
 //! Until the meta page is written nothing that the newest state uses has been touched, so a failure or a power cut leaves
 //! that state. A meta page torn by a power cut is not whole, and the other one counts.
 
-use futures_util::future::join_all;
-
 use super::node::HEADER_BYTES;
 use super::read::Snapshot;
 use super::store::InFlight;
 use super::store::{Current, encode_run};
 use super::write::WriteTxn;
 use super::{CommitError, PAGE_BYTES, PageNo};
-use crate::io::{DiskError, DiskFile, IoFuture};
+use crate::io::{DiskError, DiskFile, Piece};
 
 /// Neighbouring pages are written together, up to this many bytes.
-const WRITE_BYTES_MAX: usize = 1 << 20;
-/// Writes in flight at once.
-const WRITES_IN_FLIGHT: usize = 16;
+const WRITE_BYTES_MAX: usize = 256 << 10;
 /// Other tasks get their turn after this many nodes encoded: some hundred microseconds of work.
 const YIELD_NODES: usize = 64;
 /// The file grows by at least this much, so that its length seldom changes.
@@ -43,19 +39,20 @@ impl WriteTxn {
         if let Some(error) = self.broken.take() {
             return Err(CommitError::Broken(error));
         }
+        self.pack().await;
         let writes = self.encode(epoch).await;
         let in_flight = InFlight::new(shared.clone());
-        if let Err(error) = write_pages(&*file.file, self.alloc.page_count(), writes, |page| file.forget(page)).await {
+        let slot = PageNo(1 - slot.0);
+        let meta = (slot.offset(), self.meta.encode(slot));
+        if let Err(error) =
+            write_pages(&*file.file, self.alloc.page_count(), writes, meta, |page| file.forget(page)).await
+        {
             if matches!(error, DiskError::NoSpace { .. }) {
                 // Only free pages were written, and all writes have ended: the store is as it was.
                 in_flight.end();
             }
             return Err(error.into());
         }
-        file.file.sync().await?;
-        let slot = PageNo(1 - slot.0);
-        file.file.write_at(slot.offset(), self.meta.encode(slot)).await?;
-        file.file.sync().await?;
         let view = file.file.view()?;
         let alloc = std::mem::take(&mut self.alloc);
         *shared.current.borrow_mut() = Current { meta: self.meta.clone(), slot, view, file, alloc };
@@ -94,11 +91,12 @@ impl WriteTxn {
     }
 }
 
-/// Writes pages, neighbours together, several writes at once; the file is long enough first.
-pub(super) async fn write_pages(
+/// Writes pages, neighbours together, and when they are durable the meta page; the file is long enough first.
+async fn write_pages(
     file: &dyn DiskFile,
     page_count: u64,
-    writes: Vec<(PageNo, Vec<u8>)>,
+    pages: Vec<(PageNo, Vec<u8>)>,
+    meta: Piece,
     forget: impl Fn(PageNo),
 ) -> Result<(), DiskError> {
     let need = PageNo(page_count).offset();
@@ -109,35 +107,21 @@ pub(super) async fn write_pages(
             other => other?,
         }
     }
-    let mut batch = Vec::with_capacity(WRITES_IN_FLIGHT);
-    let mut pending: Option<(u64, Vec<u8>)> = None;
-    for (page, bytes) in writes {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for (at, (page, bytes)) in pages.into_iter().enumerate() {
         forget(page);
-        match &mut pending {
+        match pieces.last_mut() {
             Some((start, gathered))
                 if *start + gathered.len() as u64 == page.offset()
                     && gathered.len() + bytes.len() <= WRITE_BYTES_MAX =>
             {
                 gathered.extend_from_slice(&bytes);
             }
-            _ => {
-                if let Some((start, gathered)) = pending.replace((page.offset(), bytes)) {
-                    batch.push(file.write_at(start, gathered));
-                }
-            }
+            _ => pieces.push((page.offset(), bytes)),
         }
-        if batch.len() == WRITES_IN_FLIGHT {
-            finish(&mut batch).await?;
+        if at % YIELD_NODES == YIELD_NODES - 1 {
+            futures_lite::future::yield_now().await;
         }
     }
-    if let Some((start, gathered)) = pending {
-        batch.push(file.write_at(start, gathered));
-    }
-    finish(&mut batch).await
-}
-
-/// Waits for all writes, also when one has failed: one still under way could otherwise overwrite what a later commit puts
-/// into the same pages.
-async fn finish(batch: &mut Vec<IoFuture<'_, ()>>) -> Result<(), DiskError> {
-    join_all(batch.drain(..)).await.into_iter().collect()
+    file.write_groups(vec![pieces, vec![meta]]).await
 }

@@ -10,6 +10,7 @@ mod compact;
 mod cursor;
 mod meta;
 mod node;
+mod pack;
 mod read;
 mod store;
 mod usage;

@@ -58,7 +58,7 @@ pub(crate) enum DirtyNode {
     Branch(Vec<BranchEntry>),
 }
 
-fn leaf_entry_bytes(entry: &LeafEntry) -> usize {
+pub(crate) fn leaf_entry_bytes(entry: &LeafEntry) -> usize {
     let value = match &entry.value {
         LeafValue::Inline(bytes) => bytes.len(),
         LeafValue::Run { .. } => RUN_REFERENCE_BYTES,
@@ -66,7 +66,7 @@ fn leaf_entry_bytes(entry: &LeafEntry) -> usize {
     SLOT_BYTES + LEAF_LENGTHS_BYTES + entry.key.len() + value
 }
 
-fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 

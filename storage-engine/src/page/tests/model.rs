@@ -227,3 +227,35 @@ fn flipped_bits_are_found() {
     }
     assert!(named > 100, "only {named} flips were named");
 }
+
+/// Keys that come between others leave leaves half full; a large commit fills them up again, and loses none.
+#[test]
+fn a_large_commit_leaves_full_pages() {
+    const KEYS: u32 = 30_000;
+    let store = block_on(PageStore::open(
+        Rc::new(MemDisk::new()),
+        Path::new("packed"),
+        StoreOptions { create: true, at_most_epoch: None },
+    ))
+    .expect("it opens");
+    let key = |number: u32| format!("{:05}/{}", number, "k".repeat((number % 37) as usize)).into_bytes();
+    let value = |number: u32| vec![number as u8; (number % 91) as usize];
+    for round in 0..3u32 {
+        let mut txn = store.begin_write().expect("no other writer");
+        for number in (0..KEYS).filter(|number| (number * 7919) % 3 == round) {
+            txn.put(TreeId(3), &key(number), &value(number)).expect("it is put");
+        }
+        let snapshot = block_on(txn.commit(u64::from(round) + 1)).expect("it commits");
+        let usage = snapshot.usage(TreeId(3)).expect("nothing is damaged");
+        let fill = usage.leaf_bytes as f64 / (usage.leaf_pages * PAGE_BYTES as u64) as f64;
+        assert!(fill > 0.85, "round {round}: leaves are {fill:.2} full");
+        assert_eq!(usage.entries, snapshot.entry_count(TreeId(3)));
+    }
+    let snapshot = store.snapshot();
+    let mut cursor = snapshot.cursor(TreeId(3));
+    for number in 0..KEYS {
+        assert_eq!(snapshot.get(TreeId(3), &key(number)), Ok(Some(value(number).as_slice())));
+        let entry = cursor.next().expect("nothing is damaged").map(|(key, value)| (key.to_vec(), value.to_vec()));
+        assert_eq!(entry, Some((key(number), value(number))));
+    }
+}
