@@ -15,6 +15,7 @@ pub mod query;
 pub mod rank;
 pub mod runtime;
 pub mod search;
+pub mod segments;
 pub mod settings;
 pub mod text;
 pub mod timestamp;

@@ -11,6 +11,8 @@ use super::request::{BodyError, Headers};
 const STEP_BYTES: usize = 64 * 1024;
 /// How much larger than the limit a compressed body may be: packed bytes that do not shrink have headers of their own.
 const PACKED_SLACK_BYTES: u64 = 64 * 1024;
+/// Room is made for so many times what has come, up to what is announced.
+const GROWTH: u64 = 8;
 /// The buffer of the brotli decoder, in bytes.
 const BROTLI_BUFFER_BYTES: usize = 4096;
 
@@ -54,13 +56,15 @@ pub struct BodyCollector {
     packing: Packing,
     limit: u64,
     bytes: Vec<u8>,
+    /// What the client announced, 0 where it did not.
+    announced: u64,
     too_large: bool,
 }
 
 impl BodyCollector {
     /// A collector for a body of at most `limit` bytes when unpacked.
     pub fn new(packing: Packing, limit: u64) -> BodyCollector {
-        BodyCollector { packing, limit, bytes: Vec::new(), too_large: false }
+        BodyCollector { packing, limit, bytes: Vec::new(), announced: 0, too_large: false }
     }
 
     /// Whether a body that announces this length is too large already.
@@ -76,6 +80,7 @@ impl BodyCollector {
     pub fn expect(&mut self, length: u64) {
         const AT_ONCE_MAX: u64 = 64 * 1024;
         self.bytes.reserve_exact(length.min(AT_ONCE_MAX) as usize);
+        self.announced = length.min(self.wire_limit());
     }
 
     /// Takes bytes off the wire. Once the limit is passed it keeps none.
@@ -84,6 +89,12 @@ impl BodyCollector {
             self.too_large = true;
             self.bytes = Vec::new();
             return;
+        }
+        if self.bytes.len() + bytes.len() > self.bytes.capacity() {
+            // Growing moves what is there, all at once. An announcement is believed as far as part of it has come.
+            let wanted = ((self.bytes.len() + bytes.len()) as u64).saturating_mul(GROWTH).min(self.announced);
+            let more = (wanted as usize).saturating_sub(self.bytes.len()).max(bytes.len());
+            self.bytes.reserve(more);
         }
         self.bytes.extend_from_slice(bytes);
     }

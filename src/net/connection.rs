@@ -44,6 +44,9 @@ enum NextHead {
     TooSlow,
 }
 
+/// Bytes of a body taken off the wire before other tasks have their turn.
+const TURN_BYTES: u64 = 128 << 10;
+
 /// What came of reading a body.
 enum ReadBody {
     /// All of it, or why the service shall not see it; `at_end` tells whether the next request can be found after it.
@@ -227,7 +230,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         let mut decoder = BodyDecoder::new(parsed.framing);
         let start_ms = self.net.now_ms();
-        let mut received = 0;
+        let (mut received, mut next_turn) = (0, TURN_BYTES);
         self.watch.enter(Phase::Transfer, self.net.limits.transfer_ms);
         while !decoder.is_done() {
             let decoded = match decoder.decode(&self.input, |bytes| collector.push(bytes)) {
@@ -243,6 +246,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 break;
             }
             self.allow_transfer(start_ms, received);
+            // Bytes that come as fast as they are taken would hold the core until the last of them.
+            if received >= next_turn {
+                next_turn = received + TURN_BYTES;
+                yield_now().await;
+            }
             if self.fill().await? == 0 {
                 let broke = || Err(io::ErrorKind::UnexpectedEof.into());
                 return if self.watch.is_expired() { Ok(ReadBody::TooSlow) } else { broke() };

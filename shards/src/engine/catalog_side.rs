@@ -21,6 +21,7 @@ use crate::index::{Catalog, Draft};
 use crate::partition::trees::EXTERNAL_IDS;
 use crate::partition::{PartitionError, reindex};
 use crate::runtime::Checkpoint;
+use crate::runtime::steps::doing;
 use crate::timestamp::Timestamp;
 
 /// The code of everything that is wrong with the filter of a deletion.
@@ -244,6 +245,7 @@ impl Engine {
             }
             draft.primary_key.clone_from(key);
         }
+        doing("draft");
         let mut outcomes = Vec::with_capacity(batch.ops.len());
         for op in &batch.ops {
             match self.apply_op(&mut draft, op, &view).await {
@@ -252,6 +254,7 @@ impl Engine {
                 Err(OpError::Partition(error)) => return Err(error.into()),
             }
         }
+        doing("build");
         let mut next = Catalog { settings, updated_at: batch.now, ..(*catalog).clone() };
         next.primary_key = draft.primary_key.clone();
         let (cleared, documents) = (draft.cleared, draft.documents());

@@ -15,6 +15,7 @@ use crate::partition::memory::{MemoryLoader, PartitionMemory};
 use crate::partition::reader::{EpochFacts, PartitionReader};
 use crate::partition::writer::{PartitionDelta, PartitionWriter, RecordChunk, WriterFacts};
 use crate::partition::{PartitionError, reindex};
+use crate::runtime::steps::doing;
 use crate::runtime::{Nanos, Runtime};
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
@@ -184,6 +185,7 @@ impl PartitionHome {
     pub async fn commit(&self, epoch: Epoch) -> Result<(), PartitionError> {
         let writer = self.take_writer()?;
         let memory = self.built.borrow_mut().take().ok_or(PartitionError::NotBegun)?;
+        doing("commit");
         writer.into_txn().commit(epoch.0).await?;
         *self.memory.borrow_mut() = memory;
         Ok(())

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ahash::AHashSet;
+use roaring::RoaringBitmap;
 use storage_engine::{ReadTree, Snapshot};
 
 use super::catalog::Catalog;
@@ -25,6 +26,7 @@ use crate::partition::PartitionError;
 use crate::partition::trees::EXTERNAL_IDS;
 use crate::partition::writer::{ChangeKind, RecordChunk};
 use crate::runtime::Runtime;
+use crate::segments::{Pieces, Segments};
 use crate::settings::Settings;
 
 /// Bytes of records sent to a partition in one message.
@@ -64,9 +66,12 @@ pub struct Addition<'a> {
 #[derive(Clone, Copy)]
 struct Change {
     kind: ChangeKind,
-    start: usize,
+    start: u64,
     len: u32,
 }
+
+/// The documents of an addition: their ids and what becomes of them.
+type Admitted = Segments<(String, Change)>;
 
 /// A batch under way.
 pub struct Draft {
@@ -83,7 +88,7 @@ pub struct Draft {
     ids: BTreeMap<Box<str>, Option<u32>>,
     changes: BTreeMap<u32, Change>,
     /// The records of changes.
-    records: Vec<u8>,
+    records: Pieces,
     /// Whether all documents from before the batch go.
     pub cleared: bool,
 }
@@ -97,7 +102,7 @@ pub struct Plan {
     /// External ids that are new, changed (a number) or gone, in byte order.
     pub ids: BTreeMap<Box<str>, Option<u32>>,
     changes: BTreeMap<u32, Change>,
-    records: Vec<u8>,
+    records: Pieces,
 }
 
 impl Draft {
@@ -112,7 +117,7 @@ impl Draft {
             numbers: catalog.numbers.clone(),
             ids: BTreeMap::new(),
             changes: BTreeMap::new(),
-            records: Vec::new(),
+            records: Pieces::default(),
             cleared: false,
         }
     }
@@ -136,7 +141,7 @@ impl Draft {
     /// Applies an addition. When it fails the draft is as before.
     pub async fn add(&mut self, addition: Addition<'_>) -> Result<OpOutcome, OpError> {
         let names_before = self.fields.len();
-        let records_before = self.records.len();
+        let records_before = self.records.mark();
         match self.read(&addition).await {
             Ok((key, documents)) => {
                 self.primary_key = key;
@@ -151,21 +156,19 @@ impl Draft {
     }
 
     /// Reads and checks all documents of an addition; returns the primary key and, for each document, its id and its record.
-    async fn read(&mut self, addition: &Addition<'_>) -> Result<(Option<String>, Vec<(String, Change)>), OpError> {
+    async fn read(&mut self, addition: &Addition<'_>) -> Result<(Option<String>, Admitted), OpError> {
         let mut key = self.key_for(addition.primary_key)?;
         let settings = self.settings.clone();
         let reserved = Reserved::new(&settings);
         let mut names = FieldNames::new(&mut self.fields);
         let mut source = Documents::new(addition.payload, addition.format)?;
         let mut document = DocumentFields::default();
-        let mut found = Vec::new();
+        let (mut record, mut found) = (Vec::new(), Segments::default());
         if !source.next(&mut names, &mut document)? {
             return Ok((key, found));
         }
         let inferred = key.take().map_or_else(|| infer(&document, names.map()), Ok)?;
         let mut finder = KeyFinder::new(&inferred);
-        // Records are about as long as the payload; memory that is not used is never touched.
-        self.records.reserve(addition.payload.len());
         let kind = match addition.method {
             Method::Replace => ChangeKind::Replace,
             Method::Update => ChangeKind::Merge,
@@ -173,9 +176,9 @@ impl Draft {
         loop {
             let id = finder.id(document.iter(), names.map())?;
             reserved.check(&document, &id, names.map())?;
-            let start = self.records.len();
-            put_record(&mut self.records, document.iter());
-            found.push((id, Change { kind, start, len: (self.records.len() - start) as u32 }));
+            record.clear();
+            put_record(&mut record, document.iter());
+            found.push((id, Change { kind, start: self.records.push(&record), len: record.len() as u32 }));
             if self.runtime.should_yield() {
                 self.runtime.yield_now().await;
             }
@@ -197,8 +200,8 @@ impl Draft {
         }
     }
 
-    async fn admit(&mut self, addition: &Addition<'_>, documents: Vec<(String, Change)>) -> Result<OpOutcome, OpError> {
-        let mut distinct: AHashSet<u32> = AHashSet::new();
+    async fn admit(&mut self, addition: &Addition<'_>, documents: Admitted) -> Result<OpOutcome, OpError> {
+        let mut distinct = RoaringBitmap::new();
         let mut passed_over: AHashSet<String> = AHashSet::new();
         for (id, change) in documents {
             match self.number(&id)? {
@@ -219,7 +222,7 @@ impl Draft {
                 self.runtime.yield_now().await;
             }
         }
-        let count = (distinct.len() + passed_over.len()) as u64;
+        let count = distinct.len() + passed_over.len() as u64;
         Ok(OpOutcome { documents: count, named: count })
     }
 
@@ -230,9 +233,7 @@ impl Draft {
             (Some(before), ChangeKind::Merge) if before.kind != ChangeKind::Delete => {
                 let mut record = Vec::new();
                 put_merged(&mut record, Record::parse(self.record(before))?, Record::parse(self.record(change))?);
-                let start = self.records.len();
-                self.records.extend_from_slice(&record);
-                Change { kind: before.kind, start, len: record.len() as u32 }
+                Change { kind: before.kind, start: self.records.push(&record), len: record.len() as u32 }
             }
             (Some(_), ChangeKind::Merge) => Change { kind: ChangeKind::Replace, ..change },
             _ => change,
@@ -242,7 +243,7 @@ impl Draft {
     }
 
     fn record(&self, change: Change) -> &[u8] {
-        &self.records[change.start..change.start + change.len as usize]
+        self.records.get(change.start, change.len as usize)
     }
 
     /// Deletes documents by id.
@@ -298,7 +299,7 @@ impl Draft {
 
     /// Puts edited documents in place of stored ones and deletes others. When it fails the draft is as before.
     pub async fn edit(&mut self, replaced: &[(String, Vec<u8>)], deleted: &[String]) -> Result<OpOutcome, OpError> {
-        let (names_before, records_before) = (self.fields.len(), self.records.len());
+        let (names_before, records_before) = (self.fields.len(), self.records.mark());
         match self.read_edited(replaced).await {
             Ok(changes) => {
                 for (number, change) in changes {
@@ -319,16 +320,16 @@ impl Draft {
     async fn read_edited(&mut self, replaced: &[(String, Vec<u8>)]) -> Result<Vec<(u32, Change)>, OpError> {
         let (settings, mut changes) = (self.settings.clone(), Vec::new());
         let reserved = Reserved::new(&settings);
-        let mut document = DocumentFields::default();
+        let (mut document, mut record) = (DocumentFields::default(), Vec::new());
         for (id, text) in replaced {
             let Some(number) = self.number(id)? else { continue };
             let mut names = FieldNames::new(&mut self.fields);
             read_document(text, &mut names, &mut document)?;
             reserved.check(&document, id, names.map())?;
-            let start = self.records.len();
-            put_record(&mut self.records, document.iter());
-            changes
-                .push((number, Change { kind: ChangeKind::Replace, start, len: (self.records.len() - start) as u32 }));
+            record.clear();
+            put_record(&mut record, document.iter());
+            let start = self.records.push(&record);
+            changes.push((number, Change { kind: ChangeKind::Replace, start, len: record.len() as u32 }));
             if self.runtime.should_yield() {
                 self.runtime.yield_now().await;
             }
@@ -357,9 +358,9 @@ impl Plan {
 
     /// All changes with their records, by rising document.
     pub fn changes(&self) -> impl Iterator<Item = (DocId, ChangeKind, &[u8])> {
-        self.changes.iter().map(|(number, change)| {
-            (DocId(*number), change.kind, &self.records[change.start..change.start + change.len as usize])
-        })
+        self.changes
+            .iter()
+            .map(|(number, change)| (DocId(*number), change.kind, self.records.get(change.start, change.len as usize)))
     }
 
     /// The changes in one partition of `count`, in pieces.
@@ -370,7 +371,7 @@ impl Plan {
             let mut chunk = RecordChunk::default();
             while chunk.len() < CHUNK_BYTES {
                 let Some((number, change)) = of_partition.next() else { break };
-                let record = &self.records[change.start..change.start + change.len as usize];
+                let record = self.records.get(change.start, change.len as usize);
                 let local: LocalDocId = DocId(*number).local(count);
                 chunk.push(local, change.kind, record);
             }

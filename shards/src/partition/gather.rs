@@ -11,6 +11,7 @@ use super::terms::{TermNo, Terms};
 use super::trees::{DICTIONARY, POSTINGS};
 use super::words::DocumentWords;
 use crate::runtime::{Checkpoint, Runtime};
+use crate::segments::{Pieces, Segments};
 use crate::text::dictionary::TermKind;
 use crate::text::postings::{Block, BlockWriter, block_key, parse_block_key};
 
@@ -26,7 +27,7 @@ const FLAG_BITS: u32 = 4;
 struct Entry {
     term: TermNo,
     doc: u32,
-    /// Where the new occurrence list begins.
+    /// Where the new occurrence list lies: gathered lists take far less than 4 GiB.
     start: u32,
     len_and_flags: u32,
 }
@@ -37,8 +38,8 @@ struct Entry {
 pub struct Gatherer {
     /// The terms met.
     pub terms: Terms,
-    entries: Vec<Entry>,
-    lists: Vec<u8>,
+    entries: Segments<Entry>,
+    lists: Pieces,
 }
 
 /// Terms whose kind changed, by text: `None` when they are gone.
@@ -76,8 +77,7 @@ impl Gatherer {
                 flags |= if set { flag } else { 0 };
             }
             let list = new_list.unwrap_or_default();
-            let start = self.lists.len() as u32;
-            self.lists.extend_from_slice(list);
+            let start = self.lists.push(list) as u32;
             self.entries.push(Entry { term, doc, start, len_and_flags: (list.len() as u32) << FLAG_BITS | flags });
         }
     }
@@ -127,7 +127,7 @@ impl Gatherer {
     /// Puts the entries in order of terms (by text), then documents.
     async fn group(&self, runtime: &dyn Runtime, checkpoint: &mut Checkpoint) -> Grouped {
         let mut ends = vec![0u32; self.terms.len()];
-        for entries in self.entries.chunks(4096) {
+        for entries in self.entries.chunks() {
             entries.iter().for_each(|entry| ends[entry.term as usize] += 1);
             checkpoint.look(runtime).await;
         }
@@ -146,11 +146,13 @@ impl Gatherer {
             checkpoint.tick(runtime).await;
         }
         let mut order = vec![0u32; self.entries.len()];
-        for (chunk, entries) in self.entries.chunks(4096).enumerate() {
-            for (at, entry) in entries.iter().enumerate() {
+        let mut number = 0;
+        for entries in self.entries.chunks() {
+            for entry in entries {
                 let end = &mut ends[entry.term as usize];
-                order[*end as usize] = (chunk * 4096 + at) as u32;
+                order[*end as usize] = number;
                 *end += 1;
+                number += 1;
             }
             checkpoint.look(runtime).await;
         }
@@ -167,11 +169,11 @@ impl Gatherer {
     }
 
     fn entry(&self, at: u32) -> Entry {
-        self.entries[at as usize]
+        *self.entries.get(at as usize)
     }
 
     fn list(&self, entry: Entry) -> &[u8] {
-        &self.lists[entry.start as usize..][..(entry.len_and_flags >> FLAG_BITS) as usize]
+        self.lists.get(u64::from(entry.start), (entry.len_and_flags >> FLAG_BITS) as usize)
     }
 
     fn counts_after(&self, mut counts: TermCounts, entries: &[u32]) -> TermCounts {

@@ -180,7 +180,7 @@ impl LeafVisitor for Visitor<'_> {
         let terms = &mut *self.terms;
         cursor.visit_value(self.tokenizer, languages, text, scratch, |word, position| {
             *count += 1;
-            words.push((terms.number(word), u32::from(field.0) << 16 | u32::from(position)));
+            words.push((terms.number(word.as_bytes()), u32::from(field.0) << 16 | u32::from(position)));
         });
     }
 }

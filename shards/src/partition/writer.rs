@@ -21,6 +21,7 @@ use crate::facets::columns::ColumnWriter;
 use crate::facets::{Extractor, Facts};
 use crate::fields::FieldsMap;
 use crate::ids::{FieldId, LocalDocId};
+use crate::runtime::steps::doing;
 use crate::runtime::{Checkpoint, Runtime};
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
@@ -29,7 +30,7 @@ use crate::text::dictionary::{Dictionary, DictionaryBuilder, TermChange};
 /// Gathered changes are written when they take this much memory.
 const GATHER_BYTES_MAX: usize = 192 << 20;
 /// Column entries written between two looks at the clock.
-const COLUMN_STEP: usize = 128;
+const COLUMN_STEP: usize = 16;
 
 /// What becomes of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +173,7 @@ impl PartitionWriter {
 
     /// Applies changes of documents. On an error the state is unusable: drop the writer.
     pub async fn apply(&mut self, chunk: &RecordChunk) -> Result<(), PartitionError> {
+        doing("documents");
         let settings = self.facts.settings.clone();
         let mut extractor = Extractor::new(&settings);
         for (doc, kind, record) in chunk.iter() {
@@ -268,7 +270,9 @@ impl PartitionWriter {
 
     /// Writes what was gathered.
     pub async fn flush(&mut self) -> Result<(), PartitionError> {
+        doing("postings");
         self.gatherer.write(&*self.runtime, &mut self.txn, &mut self.kinds).await?;
+        doing("columns");
         while !self.columns.flush_some(&mut self.txn, COLUMN_STEP)? {
             if self.runtime.should_yield() {
                 self.runtime.yield_now().await;
@@ -280,6 +284,7 @@ impl PartitionWriter {
     /// Writes what is left. Afterwards the transaction can be committed and `memory` belongs to its state.
     pub async fn finish(&mut self) -> Result<(PartitionMemory, PartitionDelta), PartitionError> {
         self.flush().await?;
+        doing("dictionary");
         for chunk in std::mem::take(&mut self.chunks_touched) {
             let start = u32::from(chunk) << 16;
             match self.documents.range_cardinality(start..=start | 0xffff) {

@@ -85,6 +85,11 @@ impl Runtime for GlommioRuntime {
 
     fn spawn(&self, queue: Queue, task: LocalBoxFuture<'static, ()>) {
         let core = self.core;
+        let task: LocalBoxFuture<'static, ()> = if tracing::enabled!(target: "shards::steps", tracing::Level::DEBUG) {
+            Box::pin(super::steps::timed(core, queue, task))
+        } else {
+            task
+        };
         let guarded = async move {
             if let Err(panicked) = catch_panic(task).await {
                 tracing::error!(core = core.0, queue = ?queue, panic = %panicked, "task panicked");

@@ -23,6 +23,7 @@ mod panics;
 mod pulse;
 mod side_threads;
 mod sim;
+pub mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -104,7 +105,7 @@ pub trait Runtime {
 }
 
 /// How many ticks pass between two looks at the clock of preemption.
-const TICKS_PER_LOOK: u32 = 64;
+const TICKS_PER_LOOK: u32 = 16;
 
 /// Keeps a long loop polite: a counter that is nearly free, and a yield when the core is wanted elsewhere.
 ///
@@ -121,7 +122,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Counts one item of a few microseconds; at every 64th yields if somebody waits.
+    /// Counts one item of a few microseconds; at every 16th yields if somebody waits.
     pub async fn tick(&mut self, runtime: &dyn Runtime) {
         self.ticks += 1;
         if self.ticks >= TICKS_PER_LOOK {

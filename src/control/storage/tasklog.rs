@@ -34,7 +34,8 @@ pub struct TaskLog {
 /// The tasks that have not ended.
 #[derive(Default)]
 struct Open {
-    positions: BTreeMap<u32, Position>,
+    /// Where their frames are, and where in these the payloads begin.
+    positions: BTreeMap<u32, (Position, usize)>,
     kept: BTreeMap<u32, Arc<Vec<u8>>>,
     kept_bytes: usize,
 }
@@ -55,9 +56,9 @@ impl TaskLog {
             .map_err(|error| ControlError::Storage(format!("opening the task log: {error}")))?;
         let (mut tasks, mut open) = (Vec::new(), Open::default());
         for frame in frames {
-            let task = decode(&frame.content)?;
+            let (task, payload_start) = decode(&frame.content)?;
             if !finished.contains(task.uid.0) {
-                open.positions.insert(task.uid.0, frame.position);
+                open.positions.insert(task.uid.0, (frame.position, payload_start));
                 tasks.push(task);
             }
         }
@@ -70,12 +71,13 @@ impl TaskLog {
     /// The disk is full or failed; then none of the tasks is promised.
     pub async fn append(&self, tasks: &[Task], payloads: Vec<Option<Vec<u8>>>) -> Result<(), ControlError> {
         let mut kept = Vec::new();
-        let mut frames = Vec::new();
+        let (mut frames, mut payload_starts) = (Vec::new(), Vec::new());
         for (task, payload) in tasks.iter().zip(payloads) {
             let record =
                 serde_json::to_vec(task).map_err(|error| ControlError::Storage(format!("encoding a task: {error}")))?;
             let head = u32::try_from(record.len())
                 .map_err(|_| ControlError::Storage("a task's record is larger than 4 GiB".into()))?;
+            payload_starts.push(LENGTH_BYTES + record.len());
             let mut parts = vec![head.to_le_bytes().to_vec(), record];
             if let Some(payload) = payload {
                 if payload.len() <= KEPT_PAYLOAD_BYTES_MAX {
@@ -87,7 +89,7 @@ impl TaskLog {
         }
         let positions = self.log.append_all(frames).await.map_err(append_failed)?;
         let mut open = self.open.borrow_mut();
-        open.positions.extend(tasks.iter().map(|task| task.uid.0).zip(positions));
+        open.positions.extend(tasks.iter().map(|task| task.uid.0).zip(positions.into_iter().zip(payload_starts)));
         for (uid, payload) in kept {
             open.keep(uid, payload);
         }
@@ -104,15 +106,12 @@ impl TaskLog {
             return Ok(payload);
         }
         let position = self.open.borrow().positions.get(&uid.0).copied();
-        let position = position.ok_or_else(|| ControlError::Storage(format!("task {} is not in the log", uid.0)))?;
-        let mut bytes = self
-            .log
-            .read(position)
-            .await
-            .map_err(|error| ControlError::Storage(format!("reading the payload of task {}: {error}", uid.0)))?;
-        let (_, payload_start) = split(&bytes)?;
-        bytes.drain(..payload_start);
-        Ok(Arc::new(bytes))
+        let (position, payload_start) =
+            position.ok_or_else(|| ControlError::Storage(format!("task {} is not in the log", uid.0)))?;
+        let payload = self.log.read_behind(position, payload_start).await;
+        payload
+            .map(Arc::new)
+            .map_err(|error| ControlError::Storage(format!("reading the payload of task {}: {error}", uid.0)))
     }
 
     /// Lets go of tasks that have ended, durably, and of the files that hold no others.
@@ -122,11 +121,11 @@ impl TaskLog {
             let mut last = None;
             for uid in tasks {
                 open.forget(uid);
-                last = open.positions.remove(&uid.0).max(last);
+                last = open.positions.remove(&uid.0).map(|(position, _)| position).max(last);
             }
             // Positions grow with uids. Where nothing is open, all up to the newest that ended may go; what stands behind it is
             // being accepted just now.
-            let oldest = open.positions.first_key_value().map(|(_, position)| position.offset);
+            let oldest = open.positions.first_key_value().map(|(_, (position, _))| position.offset);
             oldest.or(last.map(Position::end))
         };
         if let Some(oldest) = oldest {
@@ -162,10 +161,12 @@ fn split(frame: &[u8]) -> Result<(&[u8], usize), ControlError> {
     Ok((record, LENGTH_BYTES + length))
 }
 
-fn decode(frame: &[u8]) -> Result<Task, ControlError> {
-    let (record, _) = split(frame)?;
-    serde_json::from_slice(record)
-        .map_err(|error| ControlError::Storage(format!("a task of the log cannot be read: {error}")))
+/// The task of a frame, and where its payload begins.
+fn decode(frame: &[u8]) -> Result<(Task, usize), ControlError> {
+    let (record, payload_start) = split(frame)?;
+    let task = serde_json::from_slice(record)
+        .map_err(|error| ControlError::Storage(format!("a task of the log cannot be read: {error}")))?;
+    Ok((task, payload_start))
 }
 
 fn append_failed(error: LogError) -> ControlError {

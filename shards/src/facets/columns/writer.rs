@@ -1,8 +1,8 @@
 //! Writes the facts of a batch of documents.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
+use smallvec::SmallVec;
 use storage_engine::TreeId;
 
 use super::block::{self, Block};
@@ -12,29 +12,70 @@ use super::values;
 use crate::facets::extract::{Facts, FieldFacts};
 use crate::facets::geo::GeoPoint;
 use crate::ids::{FieldId, LocalDocId};
+use crate::partition::terms::{TermNo, Terms};
 use crate::partition::trees::{FACET_FLAGS, FACET_NUMBERS, FACET_STRINGS, FACET_VALUES, GEO_POINTS};
+use crate::segments::Segments;
 
 /// Gathers what changes in the columns, then writes each touched entry once, in ascending order of keys.
 ///
 /// It holds the changes in memory (see [`pending_bytes`](Self::pending_bytes)): flush it between slices of a large batch.
 #[derive(Default)]
 pub struct ColumnWriter {
-    /// The block keys of `changes`, each with its tree before it.
-    keys: Vec<u8>,
-    changes: Vec<Change>,
-    /// How many changes are written already; more than none only while a flush is under way.
-    written: usize,
+    /// The keys of the blocks that change, each with its tree before it.
+    blocks: Terms,
+    changes: Segments<Change>,
     values: BTreeMap<[u8; 6], Vec<u8>>,
     values_bytes: usize,
     points: BTreeMap<LocalDocId, Option<GeoPoint>>,
+    /// How far a flush is; none is under way at the first step.
+    stage: Stage,
 }
 
 /// One document enters or leaves one block.
+#[derive(Clone, Copy)]
 struct Change {
-    key: Range<usize>,
+    block: TermNo,
     low: u16,
     enters: bool,
 }
+
+/// The steps of a flush. Each part of the work is cut into pieces, so that no call takes long.
+enum Stage {
+    /// Counts the changes of each block; this many chunks of changes are counted.
+    Count(usize, Vec<u32>),
+    /// Puts changes in order of blocks; this many chunks of changes are placed.
+    Place(usize, Order),
+    /// Puts blocks in order of keys: this many are in it.
+    Sort(usize, Order),
+    /// Writes blocks, then the rest.
+    Write(Order),
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self::Count(0, Vec::new())
+    }
+}
+
+/// Changes by block, and blocks by key.
+#[derive(Default)]
+struct Order {
+    /// Where the changes of each block end (begin, until they are placed).
+    ends: Vec<u32>,
+    /// Of each change the document's low half, and [`ENTERS`] where it enters.
+    changes: Vec<u32>,
+    /// Blocks by the beginning of their keys; those of one beginning are sorted when their turn comes.
+    by_key: BTreeMap<[u8; SORTED_BYTES], Vec<TermNo>>,
+    /// The blocks whose turn it is, the last one first.
+    next: Vec<TermNo>,
+}
+
+/// Bytes of a block's key by which blocks are sorted first: the tree, the field and some of the value.
+const SORTED_BYTES: usize = 12;
+/// Keys sorted for each entry that might be written instead.
+const SORTED_PER_ENTRY: usize = 16;
+/// Marks a change by which a document enters its block.
+const ENTERS: u32 = 1 << 16;
 
 impl ColumnWriter {
     /// A writer without changes.
@@ -45,7 +86,7 @@ impl ColumnWriter {
     /// A document's facts were `old` (`None`: it was not there) and become `new` (`None`: it is deleted). `old` must be what
     /// the columns hold. When a document comes up several times, the calls count in their order.
     pub fn add(&mut self, document: LocalDocId, old: Option<&Facts>, new: Option<&Facts>) {
-        debug_assert_eq!(self.written, 0, "no documents may be added while a flush is under way");
+        debug_assert!(matches!(self.stage, Stage::Count(0, _)), "no documents may be added while a flush is under way");
         let nothing = Facts::default();
         let (old, new) = (old.unwrap_or(&nothing), new.unwrap_or(&nothing));
         for (field, facts) in &new.fields {
@@ -102,17 +143,18 @@ impl ColumnWriter {
 
     /// `key` lacks its block number.
     fn change(&mut self, tree: TreeId, key: &[u8], document: LocalDocId, enters: bool) {
-        let start = self.keys.len();
-        self.keys.push(tree.0);
-        self.keys.extend_from_slice(key);
-        self.keys.extend_from_slice(&((document.0 >> 16) as u16).to_be_bytes());
-        self.changes.push(Change { key: start..self.keys.len(), low: document.0 as u16, enters });
+        let mut whole: SmallVec<[u8; 64]> = SmallVec::new();
+        whole.push(tree.0);
+        whole.extend_from_slice(key);
+        whole.extend_from_slice(&((document.0 >> 16) as u16).to_be_bytes());
+        self.changes.push(Change { block: self.blocks.number(&whole), low: document.0 as u16, enters });
     }
 
     /// About how much memory the gathered changes take, in bytes.
     pub fn pending_bytes(&self) -> usize {
         let entries = self.values.len() * 64 + self.points.len() * 40;
-        self.keys.len() + self.changes.len() * size_of::<Change>() + self.values_bytes + entries
+        // A flush needs half as much again for each change.
+        self.blocks.memory_bytes() + self.changes.len() * size_of::<Change>() * 3 / 2 + self.values_bytes + entries
     }
 
     /// Writes everything. The writer may be used again.
@@ -121,23 +163,68 @@ impl ColumnWriter {
         Ok(())
     }
 
-    /// Writes about `entries_max` entries; true when all is written. Until then no document may be added. The first call
-    /// also sorts the changes.
+    /// Writes about `entries_max` entries, or does as much other work; true when all is written. Until then no document may be
+    /// added.
     pub fn flush_some(&mut self, store: &mut dyn ColumnWrite, entries_max: usize) -> Result<bool, ColumnError> {
-        if self.written == 0 {
-            let keys = &self.keys;
-            // Stable, so that of several changes of one document the last one stands last.
-            self.changes.sort_by(|a, b| keys[a.key.clone()].cmp(&keys[b.key.clone()]).then(a.low.cmp(&b.low)));
-        }
         let mut left = entries_max;
         let mut buffer = Vec::new();
-        while self.written < self.changes.len() {
-            if left == 0 {
-                return Ok(false);
+        self.stage = match std::mem::take(&mut self.stage) {
+            Stage::Count(chunk, ends) => self.count(chunk, ends),
+            Stage::Place(chunk, order) => self.place(chunk, order),
+            Stage::Sort(done, order) => self.sort(done, order, entries_max),
+            Stage::Write(mut order) => {
+                while let Some(block) = order.next_block(&self.blocks) {
+                    self.write_block(store, &order, block, &mut buffer)?;
+                    left -= 1;
+                    if left == 0 {
+                        self.stage = Stage::Write(order);
+                        return Ok(false);
+                    }
+                }
+                return self.flush_rest(store, order, left);
             }
-            left -= 1;
-            self.write_block(store, &mut buffer)?;
+        };
+        Ok(false)
+    }
+
+    fn count(&self, chunk: usize, mut ends: Vec<u32>) -> Stage {
+        ends.resize(self.blocks.len(), 0);
+        if let Some(changes) = self.changes.chunks().nth(chunk) {
+            changes.iter().for_each(|change| ends[change.block as usize] += 1);
+            return Stage::Count(chunk + 1, ends);
         }
+        let mut total = 0;
+        for end in &mut ends {
+            (*end, total) = (total, total + *end);
+        }
+        Stage::Place(0, Order { ends, changes: vec![0; self.changes.len()], ..Order::default() })
+    }
+
+    fn place(&self, chunk: usize, mut order: Order) -> Stage {
+        let Some(changes) = self.changes.chunks().nth(chunk) else { return Stage::Sort(0, order) };
+        for change in changes {
+            let end = &mut order.ends[change.block as usize];
+            order.changes[*end as usize] = u32::from(change.low) | if change.enters { ENTERS } else { 0 };
+            *end += 1;
+        }
+        Stage::Place(chunk + 1, order)
+    }
+
+    fn sort(&self, done: usize, mut order: Order, entries_max: usize) -> Stage {
+        let until = done.saturating_add(entries_max.saturating_mul(SORTED_PER_ENTRY)).min(self.blocks.len());
+        for block in done..until {
+            let key = self.blocks.text(block as TermNo);
+            let mut beginning = [0; SORTED_BYTES];
+            let len = key.len().min(SORTED_BYTES);
+            beginning[..len].copy_from_slice(&key[..len]);
+            order.by_key.entry(beginning).or_default().push(block as TermNo);
+        }
+        if until < self.blocks.len() { Stage::Sort(until, order) } else { Stage::Write(order) }
+    }
+
+    /// Writes values and points, after the blocks.
+    fn flush_rest(&mut self, store: &mut dyn ColumnWrite, order: Order, mut left: usize) -> Result<bool, ColumnError> {
+        self.stage = Stage::Write(order);
         while let Some((key, bytes)) = self.values.pop_first() {
             if left == 0 {
                 self.values.insert(key, bytes);
@@ -165,42 +252,72 @@ impl ColumnWriter {
         Ok(true)
     }
 
-    /// Applies all changes of the next block.
-    fn write_block(&mut self, store: &mut dyn ColumnWrite, buffer: &mut Vec<u8>) -> Result<(), ColumnError> {
-        let changes = &self.changes[self.written..];
-        let whole_key = &self.keys[changes[0].key.clone()];
-        let count = changes.iter().take_while(|change| &self.keys[change.key.clone()] == whole_key).count();
+    /// Applies all changes of a block.
+    fn write_block(
+        &self,
+        store: &mut dyn ColumnWrite,
+        order: &Order,
+        block: TermNo,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), ColumnError> {
+        let whole_key = self.blocks.text(block);
         let (tree, key) = (TreeId(whole_key[0]), &whole_key[1..]);
         let before = match store.get(tree, key)? {
             Some(bytes) => Block::decode(bytes).ok_or(ColumnError::Corrupt(tree))?.numbers(),
             None => Vec::new(),
         };
-        let after = apply(&before, &changes[..count]);
-        if after.is_empty() {
-            store.delete(tree, key)?;
-        } else {
-            block::encode(&after, buffer);
-            store.put(tree, key, buffer)?;
+        let mut changes = order.changes_of(block);
+        let sorted: Vec<u32>;
+        if !changes.is_sorted_by_key(|change| *change as u16) {
+            let mut list = changes.to_vec();
+            // Stable, so that of several changes of one document the last one stands last.
+            list.sort_by_key(|change| *change as u16);
+            sorted = list;
+            changes = &sorted;
         }
-        self.written += count;
-        Ok(())
+        let after = apply(&before, changes);
+        if after.is_empty() {
+            return store.delete(tree, key);
+        }
+        block::encode(&after, buffer);
+        store.put(tree, key, buffer)
+    }
+}
+
+impl Order {
+    /// The next block in the order of keys.
+    fn next_block(&mut self, keys: &Terms) -> Option<TermNo> {
+        if self.next.is_empty() {
+            let (_, mut blocks) = self.by_key.pop_first()?;
+            blocks.sort_unstable_by(|a, b| keys.text(*b).cmp(keys.text(*a)));
+            self.next = blocks;
+        }
+        self.next.pop()
+    }
+
+    /// What changes in a block, in the order in which it was added.
+    fn changes_of(&self, block: TermNo) -> &[u32] {
+        let at = block as usize;
+        let start = if at == 0 { 0 } else { self.ends[at - 1] };
+        &self.changes[start as usize..self.ends[at] as usize]
     }
 }
 
 /// Merges changes, ascending and the last one of a document counting, into ascending numbers.
-fn apply(before: &[u16], changes: &[Change]) -> Vec<u16> {
+fn apply(before: &[u16], changes: &[u32]) -> Vec<u16> {
     let mut after = Vec::with_capacity(before.len() + changes.len());
     let mut before = before.iter().copied().peekable();
     for (at, change) in changes.iter().enumerate() {
-        if changes.get(at + 1).is_some_and(|next| next.low == change.low) {
+        let low = *change as u16;
+        if changes.get(at + 1).is_some_and(|next| *next as u16 == low) {
             continue;
         }
-        while let Some(number) = before.next_if(|number| *number < change.low) {
+        while let Some(number) = before.next_if(|number| *number < low) {
             after.push(number);
         }
-        before.next_if_eq(&change.low);
-        if change.enters {
-            after.push(change.low);
+        before.next_if_eq(&low);
+        if change & ENTERS != 0 {
+            after.push(low);
         }
     }
     after.extend(before);
