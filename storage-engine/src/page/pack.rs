@@ -1,9 +1,9 @@
 //! Before a large commit, neighbouring leaves that are written anyway are filled up: keys that came between others have left
 //! them half full.
 
+use super::PAGE_BYTES;
 use super::node::{BranchEntry, DirtyNode, HEADER_BYTES, LeafEntry, common_prefix, leaf_entry_bytes};
 use super::write::WriteTxn;
-use super::{PAGE_BYTES, PageNo};
 
 /// Transactions of fewer nodes are left as they are: they touch leaves here and there.
 const NODES_MIN: usize = 64;
