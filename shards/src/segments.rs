@@ -127,6 +127,10 @@ impl Pieces {
 
     /// The first `len` bytes of the piece at `place`.
     pub fn get(&self, place: u64, len: usize) -> &[u8] {
+        if len == 0 {
+            // Nothing needs no place.
+            return &[];
+        }
         let offset = (place % SEGMENT_BYTES as u64) as usize;
         &self.segments[(place >> OFFSET_BITS) as usize][offset..offset + len]
     }
@@ -182,6 +186,7 @@ mod tests {
     #[test]
     fn pieces_of_any_length_are_found_again() {
         let mut pieces = Pieces::default();
+        assert!(pieces.is_empty() && pieces.get(0, 0).is_empty());
         let lengths = [0, 1, 200_000, 100_000, 262_144, 1, 700_000, 3, 0];
         let piece = |at: usize| vec![at as u8; lengths[at]];
         let places: Vec<u64> = (0..lengths.len()).map(|at| pieces.push(&piece(at))).collect();
