@@ -59,7 +59,7 @@ pub enum DiskError {
 
 impl DiskError {
     /// The same, but never [`DiskError::NoSpace`]: for operations after which it is open what was done.
-    fn as_failure(self, what: &'static str) -> Self {
+    fn into_failure(self, what: &'static str) -> Self {
         match self {
             Self::NoSpace { path } => Self::Failed { path, what, reason: "no space left".into() },
             other => other,
@@ -132,9 +132,9 @@ pub trait DiskFile {
             for (number, group) in groups.into_iter().enumerate() {
                 for (offset, bytes) in group {
                     let written = self.write_at(offset, bytes).await;
-                    written.map_err(|error| if number == 0 { error } else { error.as_failure("write") })?;
+                    written.map_err(|error| if number == 0 { error } else { error.into_failure("write") })?;
                 }
-                self.sync().await.map_err(|error| error.as_failure("sync"))?;
+                self.sync().await.map_err(|error| error.into_failure("sync"))?;
             }
             Ok(())
         })

@@ -168,9 +168,9 @@ impl UringFile {
                 // All are waited for, also when one has failed: one still under way could otherwise overwrite what a later
                 // commit puts into the same place.
                 let written: Result<(), DiskError> = join_all(some).await.into_iter().collect();
-                written.map_err(|error| if number == 0 { error } else { error.as_failure("write") })?;
+                written.map_err(|error| if number == 0 { error } else { error.into_failure("write") })?;
             }
-            self.sync().await.map_err(|error| error.as_failure("sync"))?;
+            self.sync().await.map_err(|error| error.into_failure("sync"))?;
         }
         Ok(())
     }
@@ -260,9 +260,9 @@ impl DiskFile for UringFile {
                             std::io::ErrorKind::WriteZero => DiskError::NoSpace { path: path.display().to_string() },
                             _ => DiskError::of(&path, "write", &error),
                         });
-                        written.map_err(|error| if number == 0 { error } else { error.as_failure("write") })?;
+                        written.map_err(|error| if number == 0 { error } else { error.into_failure("write") })?;
                     }
-                    file.sync_data().map_err(|error| DiskError::of(&path, "sync", &error).as_failure("sync"))?;
+                    file.sync_data().map_err(|error| DiskError::of(&path, "sync", &error).into_failure("sync"))?;
                 }
                 Ok(())
             };
