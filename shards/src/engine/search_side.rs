@@ -61,21 +61,27 @@ impl PlannerCache {
 
 /// What is remembered of the indexes that were searched last, each at its newest epoch.
 #[derive(Default)]
-pub(super) struct KnownFactsCache(RefCell<Vec<(Uuid, u32, Epoch, Rc<KnownFacts>)>>);
+pub(super) struct KnownFactsCache(RefCell<Vec<KnownIndex>>);
+
+/// An index in one layout at one epoch.
+struct KnownIndex {
+    id: Uuid,
+    layout: u32,
+    epoch: Epoch,
+    facts: Rc<KnownFacts>,
+}
 
 impl KnownFactsCache {
     fn get(&self, view: &IndexView) -> Rc<KnownFacts> {
         let mut kept = self.0.borrow_mut();
-        let known = kept.iter().position(|(id, ..)| *id == view.id);
-        let is_current = |at: &usize| kept[*at].1 == view.layout && kept[*at].2 == view.epoch;
-        let facts = known.filter(is_current).map_or_else(Rc::default, |at| kept[at].3.clone());
-        if let Some(at) = known {
-            kept.remove(at);
-        } else if kept.len() >= KNOWN_MAX {
+        let known = kept.iter().position(|known| known.id == view.id).map(|at| kept.remove(at));
+        if kept.len() >= KNOWN_MAX {
             kept.remove(0);
         }
+        let current = known.filter(|known| known.layout == view.layout && known.epoch == view.epoch);
+        let facts = current.map_or_else(Rc::default, |known| known.facts);
         // The one used last stands last.
-        kept.push((view.id, view.layout, view.epoch, facts.clone()));
+        kept.push(KnownIndex { id: view.id, layout: view.layout, epoch: view.epoch, facts: facts.clone() });
         facts
     }
 }

@@ -13,7 +13,7 @@ const TREE: TreeId = TreeId(3);
 async fn put(store: &PageStore, keys: std::ops::Range<u32>) {
     let mut txn = store.begin_write().expect("no other transaction is open");
     for key in keys {
-        txn.put(TREE, &key.to_be_bytes(), &vec![7; 200]).expect("it is put");
+        txn.put(TREE, &key.to_be_bytes(), &[7; 200]).expect("it is put");
     }
     txn.commit(store.epoch() + 1).await.expect("it commits");
 }
