@@ -2,8 +2,8 @@
 
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use glommio::{ExecutorJoinHandle, GlommioError, LocalExecutorBuilder, Placement, PoolPlacement};
@@ -47,7 +47,7 @@ impl CoresConfig {
         Self {
             cores: None,
             pin: true,
-            spin: std::env::var("SPIN").ok().and_then(|v| v.parse().ok()).map_or(Duration::ZERO, Duration::from_micros),
+            spin: Duration::ZERO,
             io_memory_bytes: 1 << 20,
             in_flight_max: IN_FLIGHT_MAX,
             side_threads: 2,
@@ -82,6 +82,11 @@ pub enum StartError {
         reason: String,
     },
 }
+
+/// An executor that has not run for so long is taken to be asleep.
+const ASLEEP_AFTER: Duration = Duration::from_secs(1);
+/// Executors started for one core before that counts as a failure.
+const ATTEMPTS_MAX: usize = 20;
 
 /// How a core ended: what its panic said, if one ended it.
 type Ended = Option<String>;
@@ -122,7 +127,7 @@ struct Seat<Q, A> {
     disk: DiskFactory,
     pulse: Pulse,
     spin: Duration,
-    ready: Sender<()>,
+    ready: Sender<usize>,
     go: Receiver<()>,
 }
 
@@ -150,7 +155,7 @@ where
     let side_threads = SideThreads::start(config.side_threads).map_err(StartError::Thread)?;
     let pulse = Pulse::start(core_count).map_err(StartError::Thread)?;
     let started = Instant::now();
-    let mut seated: Vec<(ExecutorJoinHandle<Ended>, Receiver<()>, Sender<()>)> = Vec::new();
+    let mut seated: Vec<(ExecutorJoinHandle<Ended>, Receiver<usize>, Sender<()>)> = Vec::new();
     for (number, port) in ports::<Q, A>(core_count, config.in_flight_max).into_iter().enumerate() {
         let placement = if pin { Placement::Fixed(host.allowed[number]) } else { Placement::Unbound };
         let (ready, is_ready) = channel();
@@ -159,23 +164,73 @@ where
         let (side_threads, disk, pulse) = (side_threads.clone(), config.disk.clone(), pulse.clone());
         let spin = config.spin;
         let seat = Seat { port, core, core_count, started, side_threads, disk, pulse, spin, ready, go };
-        let start = start.clone();
-        let thread = LocalExecutorBuilder::new(placement)
-            .name("core")
-            .io_memory(io_memory)
-            .preempt_timer(PREEMPTION)
-            // The default places the helper threads of all executors on the first one's processor.
-            .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
-            .spawn(move || run_core(seat, start))
-            .map_err(|error: GlommioError<()>| executor_error(core, &error))?;
-        seated.push((thread, is_ready, let_go));
+        let executor = || {
+            LocalExecutorBuilder::new(placement.clone())
+                .name("core")
+                .io_memory(io_memory)
+                .preempt_timer(PREEMPTION)
+                // The default places the helper threads of all executors on the first one's processor.
+                .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
+        };
+        seated.push((seat_core(executor, seat, &start, &is_ready)?, is_ready, let_go));
     }
     release(seated)
 }
 
-/// Waits for all cores, then lets all go; when one failed, ends the others before they began.
-fn release(seated: Vec<(ExecutorJoinHandle<Ended>, Receiver<()>, Sender<()>)>) -> Result<CoresHandle, StartError> {
-    let failed = seated.iter().position(|(_, is_ready, _)| is_ready.recv().is_err());
+/// Starts a core's executor and waits until it runs.
+///
+/// For the reason that [`super::pulse`] gives, an executor may fall asleep before it has polled anything; nothing can wake it
+/// then. The core's place is offered to another one in that case: whichever runs first takes it, the other ends at once or is
+/// left asleep.
+fn seat_core<Q, A, F, Fut>(
+    executor: impl Fn() -> LocalExecutorBuilder,
+    seat: Seat<Q, A>,
+    start: &F,
+    is_ready: &Receiver<usize>,
+) -> Result<ExecutorJoinHandle<Ended>, StartError>
+where
+    Q: Send + 'static,
+    A: Send + 'static,
+    F: Fn(Rc<dyn Runtime>, Mesh<Q, A>) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = ()> + 'static,
+{
+    let core = seat.core;
+    let mut offered = Arc::new(Mutex::new(Some(seat)));
+    let mut threads = Vec::new();
+    loop {
+        let (place, start, attempt) = (offered.clone(), start.clone(), threads.len());
+        // Only the executors hold the place while this waits, so that it learns when one fails.
+        let kept = Arc::downgrade(&offered);
+        drop(offered);
+        let run = move || async move {
+            let seat = place.lock().unwrap_or_else(PoisonError::into_inner).take();
+            drop(place);
+            match seat {
+                Some(seat) => run_core(seat, attempt, start).await,
+                None => None,
+            }
+        };
+        threads.push(executor().spawn(run).map_err(|error: GlommioError<()>| executor_error(core, &error))?);
+        let ran = match is_ready.recv_timeout(ASLEEP_AFTER) {
+            Ok(ran) => ran,
+            Err(RecvTimeoutError::Timeout) => match kept.upgrade() {
+                Some(place) if threads.len() < ATTEMPTS_MAX => {
+                    offered = place;
+                    continue;
+                }
+                _ => return Err(StartError::Executor { core: core.0, reason: "it does not run".to_owned() }),
+            },
+            // Its executor failed; joining it tells why.
+            Err(RecvTimeoutError::Disconnected) => threads.len() - 1,
+        };
+        return Ok(threads.swap_remove(ran));
+    }
+}
+
+/// Lets all cores go; when one failed, ends the others before they began.
+fn release(seated: Vec<(ExecutorJoinHandle<Ended>, Receiver<usize>, Sender<()>)>) -> Result<CoresHandle, StartError> {
+    // A core that runs holds its end until it is let go.
+    let failed = seated.iter().position(|(_, is_ready, _)| is_ready.try_recv() == Err(TryRecvError::Disconnected));
     let Some(failed) = failed else {
         let threads = seated.into_iter().map(|(thread, _, let_go)| {
             // A core that ended in between has reported its own failure to `join`.
@@ -200,7 +255,7 @@ fn executor_error(core: CoreId, error: &impl std::fmt::Display) -> StartError {
     StartError::Executor { core: core.0, reason: error.to_string() }
 }
 
-async fn run_core<Q, A, F, Fut>(seat: Seat<Q, A>, start: F) -> Ended
+async fn run_core<Q, A, F, Fut>(seat: Seat<Q, A>, attempt: usize, start: F) -> Ended
 where
     Q: Send + 'static,
     A: Send + 'static,
@@ -208,7 +263,7 @@ where
     Fut: Future<Output = ()>,
 {
     // Blocks the executor on purpose: it has nothing else yet, and no core may begin unless all can.
-    if seat.ready.send(()).is_err() || seat.go.recv().is_err() {
+    if seat.ready.send(attempt).is_err() || seat.go.recv().is_err() {
         return None;
     }
     let core = seat.core;
