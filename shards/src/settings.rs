@@ -1,10 +1,14 @@
 //! The settings of one index, complete: what indexing and search read. The server's interface checks and merges
 //! changes; here every field has its value.
 
+pub mod embedder;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+pub use embedder::{Distribution, EmbedderConfig, EmbedderInput, EmbedderSource, Reembedding};
 
 /// All settings of an index. Serialized, it is the form kept on disk and close to the interface's own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -286,6 +290,11 @@ impl Settings {
         let read_with = before.synonym_stop_words.as_ref().unwrap_or(&before.stop_words);
         let differs = !read_anew && !self.synonyms.is_empty() && *read_with != self.stop_words;
         self.synonym_stop_words = differs.then(|| read_with.clone());
+    }
+
+    /// An embedder of the index by its name.
+    pub fn embedder(&self, name: &str) -> Option<EmbedderConfig> {
+        self.embedders.get(name).map(EmbedderConfig::of)
     }
 
     /// What may be done with `field`: the first rule that matches it decides; `None` when no rule does.
