@@ -19,3 +19,4 @@ pub mod segments;
 pub mod settings;
 pub mod text;
 pub mod timestamp;
+pub mod vectors;

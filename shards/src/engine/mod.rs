@@ -19,7 +19,7 @@ mod search_side;
 mod tests;
 pub mod types;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -35,6 +35,7 @@ pub use crate::mesh::AskError;
 use crate::placement;
 use crate::runtime::Runtime;
 use crate::timestamp::Timestamp;
+use crate::vectors::EmbedderHost;
 pub use messages::{Answer, EngineMesh, Prepared, Question};
 use messages::{PartitionQuestion, Place};
 pub use scan::DocumentScan;
@@ -60,6 +61,7 @@ pub struct Engine {
     catalogs: RefCell<AHashMap<Uuid, Rc<CatalogHome>>>,
     planners: PlannerCache,
     known: KnownFactsCache,
+    embedders: OnceCell<Rc<dyn EmbedderHost>>,
 }
 
 /// The value of the one answer that fits a question.
@@ -86,7 +88,15 @@ impl Engine {
             catalogs: RefCell::default(),
             planners: PlannerCache::default(),
             known: KnownFactsCache::default(),
+            embedders: OnceCell::new(),
         })
+    }
+
+    /// Names who embeds texts, once, before the engine has work. Without a host only vectors that come with documents and queries
+    /// can be used.
+    pub fn set_embedders(&self, host: Rc<dyn EmbedderHost>) {
+        // The first one stays: batches under way hold it.
+        let _ = self.embedders.set(host);
     }
 
     /// Answers a question of an engine. Call it for each that the mesh brings, in the queue that [`Question::queue`] says.

@@ -17,6 +17,10 @@ pub struct SearchAnswer {
     pub facets: Option<FacetAnswer>,
     /// Whether the search stopped at its time budget.
     pub degraded: bool,
+    /// Hits that were found by meaning; `None` for a search by words alone.
+    pub semantic_hits: Option<u64>,
+    /// The vector that was searched with, where the request asks for vectors.
+    pub query_vector: Option<Vec<f32>>,
 }
 
 /// Counts over all documents that the search found, as JSON objects.

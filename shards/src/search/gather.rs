@@ -102,6 +102,8 @@ pub async fn search(
         },
         facets: ranked.facets,
         degraded: ranked.expired,
+        semantic_hits: None,
+        query_vector: None,
     })
 }
 

@@ -30,4 +30,4 @@ pub use messages::{PartQuestion, PartReply};
 pub use part::{Pacer, SearchPartition, answer_part};
 pub use pins::Pin;
 pub use plan::{Planner, check};
-pub use request::{FormatRequest, MatchingStrategy, PageRequest, SearchRequest};
+pub use request::{FormatRequest, MatchingStrategy, PageRequest, SearchRequest, SemanticQuery};

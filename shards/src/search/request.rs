@@ -1,5 +1,9 @@
 //! What a search can ask, decoded and with its defaults; nothing here was checked against an index yet.
 
+use std::sync::Arc;
+
+use serde_json::Value;
+
 use super::pins::Pin;
 use crate::facets::{Filter, SortCriterion};
 
@@ -36,6 +40,22 @@ pub struct SearchRequest {
     pub pins: Vec<Pin>,
     /// Whether `_vectors` may be retrieved.
     pub retrieve_vectors: bool,
+    /// Searches by meaning as well, or instead.
+    pub semantic: Option<SemanticQuery>,
+}
+
+/// The part of a search that goes by meaning. Only for searches that really are semantic or hybrid: one with the ratio 0, or
+/// without text, vector and media, has none.
+#[derive(Clone, Debug)]
+pub struct SemanticQuery {
+    /// The embedder, which the index has.
+    pub embedder: String,
+    /// The weight of meaning: 1.0 for a purely semantic search, below it for a hybrid one; above 0.0.
+    pub ratio: f32,
+    /// The query's vector. Where there is none the query's text, or media, is embedded when it comes to that.
+    pub vector: Option<Arc<[f32]>>,
+    /// The request's `media`.
+    pub media: Option<Arc<Value>>,
 }
 
 /// What a hit shows of its document.
