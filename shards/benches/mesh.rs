@@ -19,19 +19,13 @@ const ASLEEP_ROUNDS: usize = 1_000;
 const AWAKE_ROUNDS: usize = 20_000;
 const PIPELINED_ROUNDS: usize = 500;
 const PIPELINED_OPEN: u64 = 64;
-/// Long enough for a core that does not spin to fall asleep.
+/// Long enough for a core to fall asleep.
 const PAUSE: Duration = Duration::from_micros(300);
 
-fn show(what: &str, spin: Duration, mut samples: Vec<Duration>) {
+fn show(what: &str, mut samples: Vec<Duration>) {
     samples.sort_unstable();
     let at = |share: f64| samples[((samples.len() - 1) as f64 * share) as usize].as_nanos() as f64 / 1000.0;
-    println!(
-        "{what:<44} spin {:>3} us  p50 {:>8.2}  p90 {:>8.2}  p99 {:>9.2} us",
-        spin.as_micros(),
-        at(0.5),
-        at(0.9),
-        at(0.99)
-    );
+    println!("{what:<44} p50 {:>8.2}  p90 {:>8.2}  p99 {:>9.2} us", at(0.5), at(0.9), at(0.99));
 }
 
 async fn ask_in_turn(runtime: &dyn Runtime, mesh: &Mesh<u64, u64>, rounds: usize, pause: Duration) -> Vec<Duration> {
@@ -53,9 +47,9 @@ const INDEX_ON: u64 = u64::MAX - 1;
 /// Ends it, and core 1's own wait.
 const END: u64 = u64::MAX;
 
-fn mesh_rounds(spin: Duration) {
+fn mesh_rounds() {
     let mut config = CoresConfig::new(Arc::new(|_| Rc::new(MemDisk::default())));
-    (config.cores, config.spin) = (Some(2), spin);
+    config.cores = Some(2);
     let cores = run_cores(config, move |runtime, mesh: Mesh<u64, u64>| async move {
         let (end, ended) = once::<()>();
         let end = Rc::new(std::cell::RefCell::new(Some(end)));
@@ -72,18 +66,18 @@ fn mesh_rounds(spin: Duration) {
             ended.await;
             return;
         }
-        show("mesh, both asleep", spin, ask_in_turn(&*runtime, &mesh, ASLEEP_ROUNDS, PAUSE).await);
-        show("mesh, one after the other", spin, ask_in_turn(&*runtime, &mesh, AWAKE_ROUNDS, Duration::ZERO).await);
+        show("mesh, both asleep", ask_in_turn(&*runtime, &mesh, ASLEEP_ROUNDS, PAUSE).await);
+        show("mesh, one after the other", ask_in_turn(&*runtime, &mesh, AWAKE_ROUNDS, Duration::ZERO).await);
         let mut samples = Vec::new();
         for _ in 0..PIPELINED_ROUNDS {
             let before = Instant::now();
             join_all((0..PIPELINED_OPEN).map(|number| mesh.ask(CoreId(1), number))).await;
             samples.push(before.elapsed() / PIPELINED_OPEN as u32);
         }
-        show("mesh, 64 open, each", spin, samples);
+        show("mesh, 64 open, each", samples);
         // The answer is the greeting of a core that indexes from then on.
         assert_eq!(mesh.ask(CoreId(1), INDEX_ON).await, Ok(END));
-        show("mesh, the other core indexing", spin, ask_in_turn(&*runtime, &mesh, ASLEEP_ROUNDS, PAUSE).await);
+        show("mesh, the other core indexing", ask_in_turn(&*runtime, &mesh, ASLEEP_ROUNDS, PAUSE).await);
         let _ = mesh.ask(CoreId(1), END).await;
     });
     assert!(cores.expect("cores start").join().is_empty());
@@ -106,12 +100,11 @@ fn index_for_ever(runtime: &Rc<dyn Runtime>) {
 }
 
 /// The alternative: glommio's channel, one for each direction.
-fn channel_rounds(spin: Duration) {
+fn channel_rounds() {
     let (to, at) = shared_channel::new_bounded::<u64>(256);
     let (back, here) = shared_channel::new_bounded::<u64>(256);
     let builder = |cpu| {
         LocalExecutorBuilder::new(Placement::Fixed(cpu))
-            .spin_before_park(spin)
             .io_memory(64 << 10)
             .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
     };
@@ -139,7 +132,7 @@ fn channel_rounds(spin: Duration) {
                 assert_eq!(here.recv().await, Some(round + 1));
                 samples.push(before.elapsed());
             }
-            show(what, spin, samples);
+            show(what, samples);
         }
     });
     client.expect("an executor").join().expect("no panic");
@@ -151,9 +144,6 @@ fn main() {
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
-    for micros in [0, 20, 50] {
-        let spin = Duration::from_micros(micros);
-        mesh_rounds(spin);
-        channel_rounds(spin);
-    }
+    mesh_rounds();
+    channel_rounds();
 }

@@ -16,7 +16,6 @@
 //! Messages are plain data that moves. A buffer that should go home to the core that allocated it travels back in the answer.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 
@@ -81,10 +80,9 @@ impl<Q, A> Clone for Mesh<Q, A> {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Mesh<Q, A> {
-    /// Takes a core's port and starts its pump. Done by the runtimes. `spin` is how long the pump goes on looking at the rings
-    /// after a message came or a question was sent, before it sleeps: waking a core costs more than most answers.
-    pub fn new(runtime: &Rc<dyn Runtime>, port: Port<Q, A>, spin: Duration) -> Self {
-        let state = Rc::new(State::new(runtime.clone(), port, spin));
+    /// Takes a core's port and starts its pump. Done by the runtimes.
+    pub fn new(runtime: &Rc<dyn Runtime>, port: Port<Q, A>) -> Self {
+        let state = Rc::new(State::new(runtime.clone(), port));
         runtime.spawn(Queue::Messages, Box::pin(pump::run(state.clone())));
         Self(state)
     }

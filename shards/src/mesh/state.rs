@@ -4,14 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::bell::Bell;
 use super::credits::Credits;
 use super::ring::{Consumer, Producer, ring};
 use super::{AskError, Handler};
 use crate::ids::CoreId;
-use crate::runtime::{Nanos, OnceReceiver, OnceSender, Queue, Runtime, catch_panic, once};
+use crate::runtime::{OnceReceiver, OnceSender, Queue, Runtime, catch_panic, once};
 
 /// A question on its way; `ticket` names it to the asker.
 pub(super) struct Asked<Q> {
@@ -104,13 +103,10 @@ pub(super) struct State<Q, A> {
     service: RefCell<Option<Rc<Service<Q, A>>>>,
     /// Within a turn of the pump messages are only pushed; its end publishes them.
     in_turn: Cell<bool>,
-    /// How long the pump looks for messages after the last one.
-    spin: Duration,
-    watch_until: Cell<Nanos>,
 }
 
 impl<Q: Send + 'static, A: Send + 'static> State<Q, A> {
-    pub(super) fn new(runtime: Rc<dyn Runtime>, port: Port<Q, A>, spin: Duration) -> Self {
+    pub(super) fn new(runtime: Rc<dyn Runtime>, port: Port<Q, A>) -> Self {
         let tickets = u32::from(port.in_flight_max);
         let peer = |(number, wires): (usize, Option<Wires<Q, A>>)| {
             wires.map(|wires| Peer {
@@ -128,20 +124,7 @@ impl<Q: Send + 'static, A: Send + 'static> State<Q, A> {
             bells: port.bells,
             service: RefCell::new(None),
             in_turn: Cell::new(false),
-            spin,
-            watch_until: Cell::new(Nanos(0)),
         }
-    }
-
-    /// A message came or is expected: the pump should not sleep yet.
-    pub(super) fn watch(&self) {
-        if !self.spin.is_zero() {
-            self.watch_until.set(self.runtime.now().after(self.spin));
-        }
-    }
-
-    pub(super) fn is_watching(&self) -> bool {
-        !self.spin.is_zero() && self.runtime.now() < self.watch_until.get()
     }
 
     pub(super) fn peer(&self, core: CoreId) -> Option<&Peer<Q, A>> {
@@ -186,11 +169,6 @@ impl<Q: Send + 'static, A: Send + 'static> State<Q, A> {
         let pushed = peer.wires.questions_out.push(Asked { ticket, question });
         assert!(pushed.is_ok(), "a ring has room for every credit");
         self.publish_to(peer);
-        if !self.spin.is_zero() {
-            self.watch();
-            // The own pump, if it sleeps: it is to look out for the answer.
-            self.bell().ring();
-        }
         Ok(wait(to, receiver))
     }
 

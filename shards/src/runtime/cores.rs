@@ -28,9 +28,6 @@ pub struct CoresConfig {
     pub cores: Option<u16>,
     /// Binds each core to a processor. Ignored where that only hurts: under a quota, or with more cores than processors.
     pub pin: bool,
-    /// How long a core looks at its rings after a message came or a question was sent, before it sleeps. Costs that much
-    /// processor time for each message of an idle core, and saves its peer the wait until it has woken.
-    pub spin: Duration,
     /// I/O memory each core registers, in bytes; less is taken where the limit of locked memory asks for it.
     pub io_memory_bytes: usize,
     /// Questions one core may have open at another.
@@ -44,15 +41,7 @@ pub struct CoresConfig {
 impl CoresConfig {
     /// The defaults, over a disk.
     pub fn new(disk: DiskFactory) -> Self {
-        Self {
-            cores: None,
-            pin: true,
-            spin: Duration::ZERO,
-            io_memory_bytes: 1 << 20,
-            in_flight_max: IN_FLIGHT_MAX,
-            side_threads: 2,
-            disk,
-        }
+        Self { cores: None, pin: true, io_memory_bytes: 1 << 20, in_flight_max: IN_FLIGHT_MAX, side_threads: 2, disk }
     }
 }
 
@@ -126,7 +115,6 @@ struct Seat<Q, A> {
     side_threads: SideThreads,
     disk: DiskFactory,
     pulse: Pulse,
-    spin: Duration,
     ready: Sender<usize>,
     go: Receiver<()>,
 }
@@ -162,8 +150,7 @@ where
         let (let_go, go) = channel();
         let core = CoreId(number as u16);
         let (side_threads, disk, pulse) = (side_threads.clone(), config.disk.clone(), pulse.clone());
-        let spin = config.spin;
-        let seat = Seat { port, core, core_count, started, side_threads, disk, pulse, spin, ready, go };
+        let seat = Seat { port, core, core_count, started, side_threads, disk, pulse, ready, go };
         let executor = || {
             LocalExecutorBuilder::new(placement.clone())
                 .name("core")
@@ -203,6 +190,7 @@ where
         let kept = Arc::downgrade(&offered);
         drop(offered);
         let run = move || async move {
+            // Held for this one statement, by an executor that has nothing else to do yet.
             let seat = place.lock().unwrap_or_else(PoisonError::into_inner).take();
             drop(place);
             match seat {
@@ -272,7 +260,7 @@ where
         Rc::new(GlommioRuntime::new(core, seat.core_count, seat.started, disk, seat.side_threads));
     let (_beat, beating) = seat.pulse.beat(core.0);
     runtime.spawn(Queue::Search, Box::pin(beating));
-    let mesh = Mesh::new(&runtime, seat.port, seat.spin);
+    let mesh = Mesh::new(&runtime, seat.port);
     // Closed however the future ends, so that no peer waits for this core.
     let closing = CloseOnDrop(mesh.clone());
     let ended = catch_panic(async { start(runtime, mesh).await }).await;

@@ -84,7 +84,7 @@ impl SimCluster {
             let disk = (config.disk)(core);
             let runtime: Rc<dyn Runtime> =
                 Rc::new(SimRuntime::new(core, config.cores, config.unix_time, disk, Rc::downgrade(&scheduler)));
-            let mesh = Mesh::new(&runtime, port, Duration::ZERO);
+            let mesh = Mesh::new(&runtime, port);
             let (start, running, failed) = (start.clone(), running.clone(), failed.clone());
             let spawner = runtime.clone();
             let whole = async move {
