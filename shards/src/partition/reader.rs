@@ -21,7 +21,7 @@ use crate::search::ChampionLists;
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
 use crate::text::dictionary::{Dictionary, TermKind};
-use crate::text::postings::{Block, Occurrence, block_key, parse_block_key, take_varint};
+use crate::text::postings::{Block, block_key, parse_block_key, take_varint};
 
 /// Bytes of term bitmaps that one epoch of a partition keeps at hand.
 const CACHE_BYTES: usize = 16 << 20;
@@ -163,20 +163,6 @@ impl PartitionReader {
         let documents = Rc::new(documents);
         self.cache.borrow_mut().insert(term, &documents);
         Ok(documents)
-    }
-
-    /// Calls `each` with those of `wanted` that hold a term, rising, and the places of the term in them.
-    pub fn occurrences_in(
-        &self,
-        term: &str,
-        wanted: &RoaringBitmap,
-        mut each: impl FnMut(LocalDocId, &[Occurrence]),
-    ) -> Result<(), PartitionError> {
-        let (Some(first), Some(last)) = (wanted.min(), wanted.max()) else { return Ok(()) };
-        self.for_each_block(term, first, |block| {
-            block.for_each_wanted(wanted, |doc, places| each(LocalDocId(doc), places))?;
-            Ok(block.docs().last().is_some_and(|end| *end < last))
-        })
     }
 
     /// Appends the places of a term in the documents `wanted` (rising), packed as document, field, position.
@@ -341,18 +327,6 @@ impl TermSource for PartitionReader {
         self.keep_damage(self.postings(term))
     }
 
-    fn occurrences(&self, term: &str, docs: &RoaringBitmap, each: &mut dyn FnMut(u32, FieldId, &[u16])) {
-        let mut positions = Vec::new();
-        let read = self.occurrences_in(term, docs, |doc, places| {
-            for of_field in places.chunk_by(|a, b| a.0 == b.0) {
-                positions.clear();
-                positions.extend(of_field.iter().map(|(_, position)| *position));
-                each(doc.0, of_field[0].0, &positions);
-            }
-        });
-        self.keep_damage(read);
-    }
-
     fn packed(&self, term: &str, docs: &[u32], out: &mut Vec<u64>) {
         self.keep_damage(self.pack_occurrences(term, docs, out));
     }
@@ -362,7 +336,7 @@ impl TermSource for PartitionReader {
     }
 
     fn prefixed(&self, prefix: &str, each: &mut dyn FnMut(&str) -> bool) {
-        self.memory.dictionary.all_with_prefix(prefix, each);
+        self.memory.dictionary.with_prefix(prefix, each);
     }
 
     fn similar(&self, word: &str, reach: Reach, _: &FieldTable, each: &mut dyn FnMut(&str, u8) -> bool) {

@@ -109,10 +109,12 @@ impl TermSource for NaiveSource {
         Rc::new(self.terms.get(term).map(|docs| docs.keys().copied().collect()).unwrap_or_default())
     }
 
-    fn occurrences(&self, term: &str, docs: &RoaringBitmap, each: &mut dyn FnMut(u32, FieldId, &[u16])) {
-        for (doc, fields) in self.terms.get(term).into_iter().flatten().filter(|(doc, _)| docs.contains(**doc)) {
+    fn packed(&self, term: &str, docs: &[u32], out: &mut Vec<u64>) {
+        let Some(of_term) = self.terms.get(term) else { return };
+        for (doc, fields) in docs.iter().filter_map(|doc| of_term.get_key_value(doc)) {
             for (field, positions) in fields {
-                each(*doc, *field, positions);
+                let base = u64::from(*doc) << 32 | u64::from(field.0) << 16;
+                out.extend(positions.iter().map(|position| base | u64::from(*position)));
             }
         }
     }

@@ -181,7 +181,7 @@ pub fn word_docs(source: &dyn TermSource, fields: &FieldTable, word: &str, how: 
         return docs;
     }
     let mut found = RoaringBitmap::new();
-    source.occurrences(word, &docs, &mut |doc, field, _| {
+    source.for_each_place(word, &docs, &mut |doc, field| {
         if fields.is_searched(field) && (!tolerantly || fields.is_tolerant(field)) {
             found.insert(doc);
         }

@@ -10,6 +10,9 @@ use crate::fields::FieldsMap;
 use crate::ids::FieldId;
 use crate::settings::{Settings, covers_subtree, matches_pattern};
 
+/// Documents whose occurrences [`TermSource::for_each_place`] holds at a time.
+const PLACES_CHUNK: usize = 4096;
+
 /// How far a similar word may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
@@ -27,9 +30,9 @@ pub trait TermSource {
     /// The documents that have `term` in any searchable field; empty when none has.
     fn term_docs(&self, term: &str) -> Rc<RoaringBitmap>;
 
-    /// Calls `each(document, field, positions)` for the documents of `docs` that have `term`, by rising document and then
-    /// rising field; positions rise and are unrounded.
-    fn occurrences(&self, term: &str, docs: &RoaringBitmap, each: &mut dyn FnMut(u32, FieldId, &[u16]));
+    /// Appends the occurrences of `term` in the documents `docs` (rising), packed as document, field, position from the high
+    /// bits down (32, 16, 16); rising. Positions are unrounded.
+    fn packed(&self, term: &str, docs: &[u32], out: &mut Vec<u64>);
 
     /// Calls `each` for the terms that begin with `prefix` (itself included), tolerant or not, in byte order, until it
     /// answers false.
@@ -40,16 +43,6 @@ pub trait TermSource {
     /// the term. Distance 0 may be reported. Only tolerant words ([`Self::is_tolerant`]); those with another first character may
     /// be left out at `distance_max` itself, since that character costs one edit more.
     fn similar(&self, word: &str, reach: Reach, fields: &FieldTable, each: &mut dyn FnMut(&str, u8) -> bool);
-
-    /// Appends the occurrences of `term` in the documents `docs` (rising), packed as document, field, position from the high
-    /// bits down (32, 16, 16); rising.
-    fn packed(&self, term: &str, docs: &[u32], out: &mut Vec<u64>) {
-        let docs = RoaringBitmap::from_sorted_iter(docs.iter().copied()).unwrap_or_default();
-        self.occurrences(term, &docs, &mut |doc, field, positions| {
-            let base = u64::from(doc) << 32 | u64::from(field.0) << 16;
-            out.extend(positions.iter().map(|position| base | u64::from(*position)));
-        });
-    }
 
     /// Calls `each` with occurrences of the words of a range, packed as by [`Self::packed`], in no particular order. Does a
     /// bounded piece of the work, from where `resume` says (empty: the beginning); answers where to go on, `None` at the end.
@@ -70,6 +63,22 @@ pub trait TermSource {
         None
     }
 
+    /// Calls `each(document, field)` for every occurrence of `term` in `docs`, rising. Reads a bounded number of documents at a
+    /// time.
+    fn for_each_place(&self, term: &str, docs: &RoaringBitmap, each: &mut dyn FnMut(u32, FieldId)) {
+        let (mut left, mut chunk, mut packed) = (docs.iter(), Vec::new(), Vec::new());
+        loop {
+            chunk.clear();
+            chunk.extend(left.by_ref().take(PLACES_CHUNK));
+            if chunk.is_empty() {
+                return;
+            }
+            packed.clear();
+            self.packed(term, &chunk, &mut packed);
+            packed.iter().for_each(|place| each((place >> 32) as u32, FieldId((place >> 16) as u16)));
+        }
+    }
+
     /// What this epoch remembers of earlier searches; `None` for a source that forgets.
     fn cache(&self) -> Option<&QueryCache> {
         None
@@ -85,7 +94,7 @@ pub trait TermSource {
             return !docs.is_empty();
         }
         let mut found = false;
-        self.occurrences(term, &docs, &mut |_, field, _| found |= fields.is_tolerant(field));
+        self.for_each_place(term, &docs, &mut |_, field| found |= fields.is_tolerant(field));
         found
     }
 

@@ -82,8 +82,8 @@ impl TermSource for MemPartition {
     fn term_docs(&self, term: &str) -> Rc<RoaringBitmap> {
         self.terms.term_docs(term)
     }
-    fn occurrences(&self, term: &str, docs: &RoaringBitmap, each: &mut dyn FnMut(u32, FieldId, &[u16])) {
-        self.terms.occurrences(term, docs, each);
+    fn packed(&self, term: &str, docs: &[u32], out: &mut Vec<u64>) {
+        self.terms.packed(term, docs, out);
     }
     fn prefixed(&self, prefix: &str, each: &mut dyn FnMut(&str) -> bool) {
         self.terms.prefixed(prefix, each);

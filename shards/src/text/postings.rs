@@ -13,7 +13,6 @@
 //! varint header (distance from the field before it, from 0 for the first; one bit: several positions; one bit: last field of
 //! the document), the number of positions if several, and the positions (the first as it is, then distances).
 
-use roaring::RoaringBitmap;
 use smallvec::SmallVec;
 
 use crate::ids::FieldId;
@@ -23,8 +22,6 @@ pub const BLOCK_BYTES: usize = 1000;
 
 /// One place of a term in a document: field, then position within the field.
 pub type Occurrence = (FieldId, u16);
-/// The places of a term in one document, rising.
-pub type Occurrences = SmallVec<[Occurrence; 6]>;
 
 /// The stored bytes are not a posting block: the file was damaged in a way that page checksums did not see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -150,26 +147,6 @@ impl<'a> Block<'a> {
             let before = rest;
             take_occurrences(&mut rest, |_| {}).ok_or(DamagedBlock)?;
             each(*doc, &before[..before.len() - rest.len()]);
-        }
-        Ok(())
-    }
-
-    /// Calls `each` with the documents that are in `wanted`, and the places of the term in them.
-    pub fn for_each_wanted(
-        &self,
-        wanted: &RoaringBitmap,
-        mut each: impl FnMut(u32, &[Occurrence]),
-    ) -> Result<(), DamagedBlock> {
-        let mut rest = self.lists;
-        let mut places = Occurrences::new();
-        for doc in &self.docs {
-            if wanted.contains(*doc) {
-                places.clear();
-                take_occurrences(&mut rest, |place| places.push(place)).ok_or(DamagedBlock)?;
-                each(*doc, &places);
-            } else {
-                take_occurrences(&mut rest, |_| {}).ok_or(DamagedBlock)?;
-            }
         }
         Ok(())
     }
@@ -303,8 +280,8 @@ mod tests {
             1..400,
         )) {
             let mut read = Model::new();
-            let wanted: RoaringBitmap = model.keys().copied().filter(|doc| doc % 3 != 0).collect();
-            let mut seen = RoaringBitmap::new();
+            let wanted: Vec<u32> = model.keys().copied().filter(|doc| doc % 3 != 0).collect();
+            let (mut rest, mut packed) = (wanted.as_slice(), Vec::new());
             for (first, bytes) in blocks(&model) {
                 prop_assert!(bytes.len() < 2 * BLOCK_BYTES);
                 let block = Block::parse(first, &bytes).unwrap();
@@ -313,13 +290,11 @@ mod tests {
                     take_occurrences(&mut list, |(field, position)| { places.insert((field.0, position)); }).unwrap();
                     read.insert(doc, places);
                 }).unwrap();
-                block.for_each_wanted(&wanted, |doc, places| {
-                    assert_eq!(places.len(), model[&doc].len());
-                    seen.insert(doc);
-                }).unwrap();
+                rest = block.pack_wanted(rest, &mut packed).unwrap();
             }
+            let expected: Vec<u64> = wanted.iter().flat_map(|doc| model[doc].iter().map(|(f, p)| pack(*doc, (FieldId(*f), *p)))).collect();
             prop_assert_eq!(read, model);
-            prop_assert_eq!(seen, wanted);
+            prop_assert_eq!(packed, expected);
         }
 
         /// Bytes from a damaged file are refused, not followed out of bounds.

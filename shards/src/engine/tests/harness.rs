@@ -14,9 +14,10 @@ use uuid::Uuid;
 
 use crate::engine::messages::Place;
 use crate::engine::*;
-use crate::ids::{CoreId, FieldId, PartitionNo};
+use crate::ids::{CoreId, FieldId, LocalDocId, PartitionNo};
 use crate::mesh::Mesh;
 use crate::partition::reader::PartitionReader;
+use crate::query::TermSource;
 use crate::runtime::{Nanos, Runtime, SimCluster, SimConfig, SimEnd};
 use crate::timestamp::Timestamp;
 
@@ -141,13 +142,16 @@ impl Bench {
                 let docs = reader.postings(term).unwrap();
                 assert_eq!(u64::from(reader.doc_count(term).unwrap()), docs.len(), "count of {term}");
                 let of_term = all.entry(term.to_owned()).or_default();
+                let (docs, mut places): (Vec<u32>, _) = (docs.iter().collect(), Vec::new());
+                reader.packed(term, &docs, &mut places);
+                assert_eq!(reader.take_fault(), None);
                 let mut seen = 0;
-                reader
-                    .occurrences_in(term, &docs, |doc, places| {
-                        seen += 1;
-                        of_term.insert(reader.global(doc).0, places.to_vec());
-                    })
-                    .unwrap();
+                for of_doc in places.chunk_by(|a, b| a >> 32 == b >> 32) {
+                    seen += 1;
+                    let place = |packed: &u64| (FieldId((packed >> 16) as u16), *packed as u16);
+                    let doc = reader.global(LocalDocId((of_doc[0] >> 32) as u32));
+                    of_term.insert(doc.0, of_doc.iter().map(place).collect());
+                }
                 assert_eq!(seen, docs.len(), "occurrences of {term}");
                 true
             });
