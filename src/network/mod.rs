@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+pub mod failure;
 pub mod patch;
 
 pub use patch::{NetworkPatch, RemotePatch, ShardPatch};

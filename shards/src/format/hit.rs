@@ -35,6 +35,21 @@ pub struct FederationMark {
     pub queries_position: u64,
     /// Its score times the query's weight.
     pub weighted_score: f64,
+    /// The instance that has the hit, when that is shown.
+    pub remote: Option<Option<Arc<str>>>,
+    /// What another instance needs to merge the hit, when one asked.
+    pub merging: Option<MergingMark>,
+}
+
+/// What an instance that merges hits of several instances is told besides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MergingMark {
+    /// The steps of the hit's order, as JSON.
+    pub score_values: Value,
+    /// Its place, when it has one of its own.
+    pub pinned_position: Option<u32>,
+    /// Paths whose values are needed, also where the hit does not show them.
+    pub paths: Arc<Vec<String>>,
 }
 
 /// Writes hits of one search.
@@ -77,9 +92,7 @@ impl<'p> HitWriter<'p> {
             writer.value("_geoDistance", &json!(distance.round() as u64));
         }
         if let Some(mark) = &extras.federation {
-            let mark = json!({"indexUid": mark.index_uid, "queriesPosition": mark.queries_position,
-                "weightedRankingScore": mark.weighted_score});
-            writer.value("_federation", &mark);
+            writer.value("_federation", &self.federation(mark, fields.clone()));
         }
         if self.plan.formatted.is_some() || self.plan.matches_position {
             self.write_formatted(fields, extras.geo_distance, &mut writer);
@@ -91,6 +104,35 @@ impl<'p> HitWriter<'p> {
             writer.value("_rankingScoreDetails", &Value::Object(details));
         }
         writer.out.push(b'}');
+    }
+
+    fn federation<'v>(&self, mark: &FederationMark, fields: impl Iterator<Item = (FieldId, &'v [u8])>) -> Value {
+        let mut shown = json!({"indexUid": mark.index_uid, "queriesPosition": mark.queries_position,
+            "weightedRankingScore": mark.weighted_score});
+        if let Some(remote) = &mark.remote {
+            shown["remote"] = json!(remote);
+        }
+        if let Some(merging) = &mark.merging {
+            shown["weightedScoreValues"] = merging.score_values.clone();
+            if let Some(place) = merging.pinned_position {
+                shown["pinnedPosition"] = place.into();
+            }
+            let mut hidden = Map::new();
+            for (field, bytes) in fields {
+                let name = self.names.name(field).unwrap_or_default();
+                let is_needed = |path: &String| {
+                    path.as_str() == name || path.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))
+                };
+                if merging.paths.iter().any(is_needed)
+                    && !self.plan.retrieve.names(name)
+                    && let Ok(value) = serde_json::from_slice::<Value>(bytes)
+                {
+                    hidden.insert(name.to_owned(), value);
+                }
+            }
+            shown["extra_document"] = hidden.into();
+        }
+        shown
     }
 
     fn write_formatted<'v>(

@@ -10,6 +10,6 @@ pub mod plan;
 pub mod select;
 pub mod text;
 
-pub use hit::{FederationMark, HitExtras, HitWriter};
+pub use hit::{FederationMark, HitExtras, HitWriter, MergingMark};
 pub use matcher::{MatchWords, TextMatch};
 pub use plan::FormatPlan;

@@ -19,6 +19,8 @@ pub(super) struct Envelope<'r> {
     pub(super) metadata: Option<Value>,
     /// Whether the answer says how long each step took.
     pub(super) shows_performance: bool,
+    /// Which instances did not answer, where others were asked.
+    pub(super) remote_errors: Option<Value>,
 }
 
 impl Envelope<'_> {
@@ -43,6 +45,9 @@ impl Envelope<'_> {
         }
         if self.shows_performance {
             member(&mut out, "performanceDetails", &json!({"search": format!("{:.2?}", self.took)}));
+        }
+        if let Some(errors) = &self.remote_errors {
+            member(&mut out, "remoteErrors", errors);
         }
         out.push(b'}');
         out
@@ -88,6 +93,7 @@ mod tests {
             request_uid: "u".into(),
             metadata: None,
             shows_performance: false,
+            remote_errors: None,
         };
         serde_json::from_slice(&envelope.write()).unwrap()
     }

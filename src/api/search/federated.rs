@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use shards::engine::IndexView;
 use shards::facets::distribution::check_facets;
 use shards::search::federated::{
-    FederatedAnswer, FederatedFacets, FederatedIndex, FederatedQuery, FederatedRequest, MergeFacets, RuleKind,
-    are_compatible, rule_kinds,
+    FederatedAnswer, FederatedFacets, FederatedIndex, FederatedQuery, FederatedRequest, FederatedRole, MergeFacets,
+    RuleKind, are_compatible, rule_kinds,
 };
 use shards::search::{PageRequest, SearchRequest, check};
 use shards::settings::FacetOrder;
@@ -17,6 +17,7 @@ use shards::settings::FacetOrder;
 use super::enter;
 use super::envelope::{member, write_page};
 use super::multi::inside;
+use super::network::{self, Routed};
 use super::one::{check_unbuilt, metadata, pins, read_filter, read_sort, wants_metadata};
 use super::params::many::{FederationParams, QueryParams};
 use crate::api::error::{ApiError, ErrorCode};
@@ -27,7 +28,7 @@ use crate::control::{ControlState, Features};
 use crate::http::Response;
 
 /// By this header an instance tells another that the request is its share of a larger one.
-const PROXY_HEADER: &str = "meili-proxy-search";
+pub(super) const PROXY_HEADER: &str = "Meili-Proxy-Search";
 
 /// Answers a federated search.
 ///
@@ -42,18 +43,22 @@ pub(super) async fn answer(call: &Call<App>, queries: Vec<QueryParams>, federati
     for (position, query) in queries.iter().enumerate() {
         check_query(query, &federation, state.features).map_err(|error| inside(position, error))?;
     }
-    let plan = Plan::new(call, &state, &queries, &federation)?;
+    let mut routed = Vec::with_capacity(queries.len());
+    for (position, query) in queries.into_iter().enumerate() {
+        let instances =
+            network::instances(&*call.app.runtime, &state.network, (position, query), false, state.features.network);
+        routed.extend(instances.map_err(|error| inside(position, error))?);
+    }
+    let metadata = wants_metadata(call).then(|| all_metadata(call, &state, &routed));
     let place = enter(call).await?;
-    let found = call.app.reader.federated_search(plan.views.clone(), plan.request).await;
+    let (answer, remote_errors) = if routed.iter().all(|query| query.candidates == [None]) {
+        (alone(call, &state, routed, &federation).await?, None)
+    } else {
+        let found = network::search(call, &state, routed, &federation).await?;
+        let errors = found.errors_json();
+        (found.answer, Some(errors))
+    };
     drop(place);
-    let answer = found.map_err(|failed| match failed.query.and_then(|query| plan.positions.get(query)) {
-        Some(position) => inside(*position, failed.error.into()),
-        None => failed.error.into(),
-    })?;
-    let metadata = wants_metadata(call).then(|| {
-        let of_query = |query: &QueryParams| Some(metadata(call, &query.index_uid, state.index(&query.index_uid)?));
-        queries.iter().filter_map(of_query).collect()
-    });
     let envelope = Envelope {
         page: federation.page,
         answer,
@@ -61,8 +66,50 @@ pub(super) async fn answer(call: &Call<App>, queries: Vec<QueryParams>, federati
         request_uid: uuids::v7(&*call.app.runtime).to_string(),
         metadata,
         shows_performance: federation.show_performance_details,
+        remote_errors,
     };
     Ok(Response::json(200, envelope.write()))
+}
+
+/// Answers queries that are all for this instance.
+async fn alone(
+    call: &Call<App>,
+    state: &ControlState,
+    queries: Vec<Routed>,
+    federation: &FederationParams,
+) -> Result<FederatedAnswer, ApiError> {
+    let queries: Vec<(usize, QueryParams)> = queries.into_iter().map(|query| (query.given, query.query)).collect();
+    let mut plan = Plan::new(call, state, &queries, federation, &[])?;
+    if call.request.headers.get(PROXY_HEADER) == Some(b"true") {
+        plan.request.role = FederatedRole::ForInstance;
+    }
+    let found = call.app.reader.federated_search(plan.views.clone(), plan.request).await;
+    found.map_err(|failed| match failed.query.and_then(|query| plan.positions.get(query)) {
+        Some(position) => inside(*position, failed.error.into()),
+        None => failed.error.into(),
+    })
+}
+
+/// What names the queries to whoever evaluates searches. Where instances are shown, the key of an index is that of remotes
+/// alone, as the interface has it.
+fn all_metadata(call: &Call<App>, state: &ControlState, queries: &[Routed]) -> Vec<Value> {
+    let own_name = state.network.own_name.as_deref();
+    let shows_instances = queries.iter().any(|query| query.candidates != [None]);
+    let of_query = |query: &Routed| {
+        let view = state.index(&query.query.index_uid);
+        let is_own = query.is_own(own_name);
+        if !shows_instances {
+            return Some(metadata(call, &query.query.index_uid, view?.primary_key.as_deref()));
+        }
+        let primary_key = view.filter(|_| !is_own).and_then(|view| view.primary_key.as_deref());
+        let mut object = metadata(call, &query.query.index_uid, primary_key);
+        object["remote"] = match query.candidates.first() {
+            Some(Some(name)) => name.as_str().into(),
+            _ => own_name.into(),
+        };
+        Some(object)
+    };
+    queries.iter().filter_map(of_query).collect()
 }
 
 /// What a query may not say inside a federation.
@@ -104,39 +151,39 @@ fn check_query(query: &QueryParams, federation: &FederationParams, features: Fea
             return Err(ApiError::feature_not_enabled(action, "network"));
         }
     }
-    match remote {
-        Some(name) => {
-            let message = format!("This instance has no remote `{name}`.");
-            Err(ApiError::new(ErrorCode::InvalidMultiSearchRemote, message))
-        }
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// A federated search, checked.
-struct Plan {
-    request: FederatedRequest,
+pub(super) struct Plan {
+    pub(super) request: FederatedRequest,
     /// The indexes, in the order of the request.
-    views: Vec<Arc<IndexView>>,
+    pub(super) views: Vec<Arc<IndexView>>,
     /// For each query of the request its place in the client's list.
-    positions: Vec<usize>,
+    pub(super) positions: Vec<usize>,
 }
 
 impl Plan {
-    fn new(
+    /// The plan of queries for this instance, each with its place in the client's list. Other instances search
+    /// `asked_elsewhere`.
+    ///
+    /// # Errors
+    /// Those of the interface, index by index.
+    pub(super) fn new(
         call: &Call<App>,
         state: &ControlState,
-        queries: &[QueryParams],
+        queries: &[(usize, QueryParams)],
         federation: &FederationParams,
+        asked_elsewhere: &[&str],
     ) -> Result<Self, ApiError> {
-        let mut by_index: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (position, query) in queries.iter().enumerate() {
-            by_index.entry(&query.index_uid).or_default().push(position);
+        let mut by_index: BTreeMap<&str, Vec<&(usize, QueryParams)>> = BTreeMap::new();
+        for query in queries {
+            by_index.entry(&query.1.index_uid).or_default().push(query);
         }
         let mut plan = Self { request: request(federation), views: Vec::new(), positions: Vec::new() };
         let (mut orders, mut rules) = (FacetOrders::default(), Rules::default());
         for (uid, positions) in &by_index {
-            let missing = || inside(positions[0], ApiError::index_not_found(uid));
+            let missing = || inside(positions[0].0, ApiError::index_not_found(uid));
             let view = state.index(uid).ok_or_else(missing)?;
             let facets = federation.facets_by_index.get(*uid).cloned().flatten();
             if let Some(names) = &facets {
@@ -147,13 +194,14 @@ impl Plan {
             }
             plan.request.indexes.push(FederatedIndex { uid: (*uid).into(), facets });
             plan.views.push(view.clone());
-            for position in positions {
-                let query = plan.query(call, state, &queries[*position], *position, &mut rules);
+            for (position, query) in positions {
+                let query = plan.query(call, state, query, *position, &mut rules);
                 plan.request.queries.push(query.map_err(|error| inside(*position, error))?);
                 plan.positions.push(*position);
             }
         }
-        let unused = federation.facets_by_index.iter().filter(|(uid, _)| !by_index.contains_key(uid.as_str()));
+        let is_used = |uid: &str| by_index.contains_key(uid) || asked_elsewhere.contains(&uid);
+        let unused = federation.facets_by_index.iter().filter(|(uid, _)| !is_used(uid));
         for (uid, names) in unused {
             check_unused(call, state, uid, names.as_deref().unwrap_or_default())?;
         }
@@ -187,11 +235,10 @@ impl Plan {
 /// The request before its queries.
 fn request(federation: &FederationParams) -> FederatedRequest {
     FederatedRequest {
-        queries: Vec::new(),
-        indexes: Vec::new(),
         page: federation.page,
         distinct: federation.distinct.clone(),
         merge_facets: federation.merge_facets.map(|merge| MergeFacets { values_max: merge.values_max }),
+        ..FederatedRequest::default()
     }
 }
 
@@ -256,6 +303,8 @@ struct Envelope {
     request_uid: String,
     metadata: Option<Vec<Value>>,
     shows_performance: bool,
+    /// Which instances did not answer, where others were asked.
+    remote_errors: Option<Value>,
 }
 
 impl Envelope {
@@ -275,6 +324,9 @@ impl Envelope {
             member(&mut out, "performanceDetails", &json!({"search": format!("{:.2?}", self.took)}));
         }
         member(&mut out, "requestUid", &json!(self.request_uid));
+        if let Some(errors) = &self.remote_errors {
+            member(&mut out, "remoteErrors", errors);
+        }
         out.push(b'}');
         out
     }
@@ -316,7 +368,8 @@ mod tests {
         let facet = FacetValues { name: "g\"".into(), values: vec![("a\\".into(), 2)], stats: Some((1.0, 2.0)) };
         let distribution = Distribution { facets: vec![facet] };
         let written = |facets, page| {
-            let answer = FederatedAnswer { hits: b"[{}]".to_vec(), hit_count: 1, total: 5, facets, degraded: false };
+            let hits = b"[{}]".to_vec();
+            let answer = FederatedAnswer { hits, hit_count: 1, total: 5, facets, ..FederatedAnswer::default() };
             let envelope = Envelope {
                 page,
                 answer,
@@ -324,6 +377,7 @@ mod tests {
                 request_uid: "u".into(),
                 metadata: Some(vec![json!({"indexUid": "a"})]),
                 shows_performance: false,
+                remote_errors: None,
             };
             serde_json::from_slice::<Value>(&envelope.write()).unwrap()
         };

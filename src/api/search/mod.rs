@@ -4,13 +4,14 @@ mod envelope;
 mod facets;
 mod federated;
 mod multi;
+mod network;
 mod one;
 pub mod params;
 pub mod room;
 
 use std::time::Duration;
 
-use self::one::OneSearch;
+use self::network::Search;
 use self::params::SearchParams;
 use self::room::Place;
 use super::error::ApiError;
@@ -41,7 +42,7 @@ async fn post(call: Call<App>) -> Answer {
 
 async fn search(call: Call<App>, params: SearchParams) -> Answer {
     let started = call.app.runtime.unix_time();
-    let search = OneSearch::new(&call, &call.app.control.state(), call.index_uid()?, params)?;
+    let search = Search::new(&call, &call.app.control.state(), call.index_uid()?, params)?;
     let place = enter(&call).await?;
     let body = search.answer(&call, started).await?;
     drop(place);

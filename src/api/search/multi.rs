@@ -2,7 +2,7 @@
 
 use futures_util::{StreamExt, stream};
 
-use super::one::OneSearch;
+use super::network::Search;
 use super::params::many::{ManyParams, QueryParams};
 use super::{enter, federated};
 use crate::api::error::{ApiError, ErrorCode};
@@ -37,10 +37,10 @@ pub(super) fn inside(position: usize, error: ApiError) -> ApiError {
 /// Every query with its own answer. The first that fails in the order of the request fails the request.
 async fn each(call: &Call<App>, queries: Vec<QueryParams>) -> Answer {
     let state = call.app.control.state();
-    let searches: Vec<Result<OneSearch, ApiError>> =
+    let searches: Vec<Result<Search, ApiError>> =
         queries.into_iter().map(|query| prepare(call, &state, query)).collect();
     let place = enter(call).await?;
-    let run = |(position, search): (usize, Result<OneSearch, ApiError>)| async move {
+    let run = |(position, search): (usize, Result<Search, ApiError>)| async move {
         let started = call.app.runtime.unix_time();
         match search {
             Ok(search) => search.answer(call, started).await.map(|body| (search.uid().to_owned(), body)),
@@ -64,10 +64,10 @@ async fn each(call: &Call<App>, queries: Vec<QueryParams>) -> Answer {
     Ok(Response::json(200, out))
 }
 
-fn prepare(call: &Call<App>, state: &ControlState, query: QueryParams) -> Result<OneSearch, ApiError> {
+fn prepare(call: &Call<App>, state: &ControlState, query: QueryParams) -> Result<Search, ApiError> {
     if query.options.is_some() {
         let message = "`federationOptions` needs a `federation` beside `queries`.";
         return Err(ApiError::new(ErrorCode::InvalidMultiSearchFederationOptions, message));
     }
-    OneSearch::new(call, state, &query.index_uid, query.search)
+    Search::new(call, state, &query.index_uid, query.search)
 }

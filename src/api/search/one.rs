@@ -74,8 +74,9 @@ impl OneSearch {
             answer,
             took: call.app.runtime.unix_time().saturating_sub(started),
             request_uid: uuids::v7(&*call.app.runtime).to_string(),
-            metadata: wants_metadata(call).then(|| metadata(call, &self.uid, &self.view)),
+            metadata: wants_metadata(call).then(|| metadata(call, &self.uid, self.view.primary_key.as_deref())),
             shows_performance: self.shows_performance,
+            remote_errors: None,
         };
         Ok(envelope.write())
     }
@@ -121,7 +122,8 @@ pub(super) fn pins(call: &Call<App>, state: &ControlState, uid: &str, request: &
     state.search_rules.pins(uid, request.query.as_deref(), now)
 }
 
-fn no_personalization() -> ApiError {
+/// The error of a search for a person, without the service that this takes.
+pub(super) fn no_personalization() -> ApiError {
     let message = "Personalised searches need a reranking service, which this server was started without.";
     ApiError::new(ErrorCode::FeatureNotEnabled, message)
 }
@@ -130,10 +132,6 @@ fn no_personalization() -> ApiError {
 pub(super) fn check_unbuilt(params: &SearchParams, view: &IndexView, features: Features) -> Result<(), ApiError> {
     if params.use_network.is_some() && !features.network {
         return Err(ApiError::feature_not_enabled("Passing `useNetwork`", "network"));
-    }
-    if params.use_network == Some(true) {
-        let message = "This server does not search on remotes yet. Leave out `useNetwork` to search here alone.";
-        return Err(ApiError::new(ErrorCode::InvalidSearchUseNetwork, message));
     }
     if params.media.is_some() {
         return Err(ApiError::feature_not_enabled("Passing `media`", "multimodal"));
@@ -157,10 +155,10 @@ pub(super) fn wants_metadata(call: &Call<App>) -> bool {
 }
 
 /// What names one search of an index to whoever evaluates searches.
-pub(super) fn metadata(call: &Call<App>, uid: &str, view: &IndexView) -> Value {
+pub(super) fn metadata(call: &Call<App>, uid: &str, primary_key: Option<&str>) -> Value {
     let mut metadata = json!({"queryUid": uuids::v7(&*call.app.runtime).to_string(), "indexUid": uid});
-    if let Some(primary_key) = &view.primary_key {
-        metadata["primaryKey"] = primary_key.as_str().into();
+    if let Some(primary_key) = primary_key {
+        metadata["primaryKey"] = primary_key.into();
     }
     metadata
 }

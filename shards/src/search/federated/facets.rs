@@ -101,7 +101,7 @@ fn merged(facets: &[IndexFacets]) -> (Distribution, BTreeMap<String, FacetOrder>
     (Distribution { facets: merged.into_values().collect() }, orders)
 }
 
-fn add(together: &mut FacetValues, facet: &FacetValues) {
+pub(super) fn add(together: &mut FacetValues, facet: &FacetValues) {
     let mut places: AHashMap<String, usize> =
         together.values.iter().enumerate().map(|(at, (key, _))| (key.clone(), at)).collect();
     for (key, count) in &facet.values {

@@ -7,11 +7,11 @@ use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::facets::{DroppedHit, IndexFacets, finish};
-use super::merge::{Entry, Origin, merge, score_values};
+use super::merge::{Entry, Origin, ScoreValue, merge, score_values};
 use super::values::FieldValue;
-use super::{FederatedAnswer, FederatedError, FederatedQuery, FederatedRequest};
+use super::{FederatedAnswer, FederatedError, FederatedQuery, FederatedRequest, FederatedRole, PartHit};
 use crate::facets::distribution::FacetPlan;
-use crate::format::{FederationMark, FormatPlan, HitExtras, MatchWords};
+use crate::format::{FederationMark, FormatPlan, HitExtras, MatchWords, MergingMark};
 use crate::ids::DocId;
 use crate::rank::score::Scorer;
 use crate::search::answer::SearchError;
@@ -54,17 +54,36 @@ pub async fn federated_search(
     let merged = federation.merged(&ranked);
     let (kept, dropped) = federation.without_repeats(merged).await?;
     let (total, facets) = federation.totals(&ranked).await?;
-    let list = placed(kept, federation.pins(&ranked));
-    let page: Vec<Entry> = list.skip(request.page.first()).take(request.page.count()).collect();
+    let pins =
+        federation.pins(&ranked).into_iter().map(|(place, entry)| (place, KeptHit { entry, values: Vec::new() }));
+    let list = placed(kept, pins);
+    let end = request.page.first().saturating_add(request.page.count());
+    let first = if request.role == FederatedRole::Whole { request.page.first() } else { 0 };
+    let (page, values): (Vec<Entry>, Vec<_>) = list.take(end).skip(first).map(|kept| (kept.entry, kept.values)).unzip();
     let hits = federation.fetch(&ranked, &page).await?;
     let uids: Vec<&str> = request.indexes.iter().map(|index| &*index.uid).collect();
-    Ok(FederatedAnswer {
-        hits: json_array(&hits),
+    let merge_facets = request.merge_facets.filter(|_| request.role == FederatedRole::Whole);
+    let mut answer = FederatedAnswer {
         hit_count: hits.len(),
         total: total.saturating_sub(dropped.len() as u64),
-        facets: finish(&uids, facets, &dropped, request.merge_facets),
+        facets: finish(&uids, facets, &dropped, merge_facets),
         degraded: ranked.iter().any(|query| query.ranked.expired),
-    })
+        ..FederatedAnswer::default()
+    };
+    if request.role == FederatedRole::Part {
+        let hits = page.into_iter().zip(values).zip(hits);
+        answer.part = hits.map(|((entry, values), json)| federation.part_hit(entry, values, json)).collect();
+    } else {
+        answer.hits = json_array(&hits);
+    }
+    Ok(answer)
+}
+
+/// A hit that is left once those that share a distinct value with an earlier one are gone.
+struct KeptHit {
+    entry: Entry,
+    /// Its values of the distinct field and of facets, when anything is to be distinct.
+    values: Vec<(String, Vec<FieldValue>)>,
 }
 
 /// The search of a query as its index is asked: the beginning of its list, up to the end of the page, with scores.
@@ -166,8 +185,10 @@ impl<'f> Federation<'f> {
     }
 
     /// Drops the hits that share a value of the distinct field with one before them. Gives those kept and those dropped.
-    async fn without_repeats(&self, merged: Vec<Entry>) -> Result<(Vec<Entry>, Vec<DroppedHit>), FederatedError> {
-        let Some(distinct) = &self.request.distinct else { return Ok((merged, Vec::new())) };
+    async fn without_repeats(&self, merged: Vec<Entry>) -> Result<(Vec<KeptHit>, Vec<DroppedHit>), FederatedError> {
+        let Some(distinct) = &self.request.distinct else {
+            return Ok((merged.into_iter().map(|entry| KeptHit { entry, values: Vec::new() }).collect(), Vec::new()));
+        };
         let mut values = Vec::with_capacity(self.access.len());
         for (index, _) in self.access.iter().enumerate() {
             values.push(self.values(index, distinct, &merged).await?.into_iter());
@@ -182,9 +203,25 @@ impl<'f> Federation<'f> {
                 continue;
             }
             taken.extend(own.iter().cloned());
-            kept.push(entry);
+            kept.push(KeptHit { entry, values: found });
         }
         Ok((kept, dropped))
+    }
+
+    /// A hit that is merged with those of other instances.
+    fn part_hit(&self, entry: Entry, fields: Vec<(String, Vec<FieldValue>)>, json: Vec<u8>) -> PartHit {
+        let (query, _) = self.of(entry.query);
+        let pinned = if let Origin::Pinned(pin) = entry.origin { Some(pin.position) } else { None };
+        let index_uid = self.request.indexes[query.index].uid.clone();
+        let (position, score, values) = (entry.position, entry.score, entry.values);
+        PartHit { json, index_uid, position, score, values, pinned, fields }
+    }
+
+    /// What an instance that merges needs of the hits of an index.
+    fn merging_paths(&self, index: usize) -> Arc<Vec<String>> {
+        let Some(distinct) = &self.request.distinct else { return Arc::default() };
+        let facets = self.facet_plan(index).into_iter().flat_map(|plan| plan.facets).map(|facet| facet.name);
+        Arc::new(std::iter::once(distinct.clone()).chain(facets).collect())
     }
 
     /// For each hit of one index, in order, its values of the distinct field, then of the facets of that index.
@@ -261,17 +298,26 @@ impl<'f> Federation<'f> {
         let gather = self.gather(number);
         let (settings, fields) = (access.index.settings, access.index.fields);
         let format = Arc::new(FormatPlan::new(gather.request, settings, fields, query.words.clone()));
+        let paths = self.merging_paths(asked.index);
+        let merging = |entry: &Entry| MergingMark {
+            score_values: entry.values.iter().map(ScoreValue::to_json).collect(),
+            pinned_position: if let Origin::Pinned(pin) = entry.origin { Some(pin.position) } else { None },
+            paths: paths.clone(),
+        };
         let hits = {
             let scorer = Scorer::new(&query.ranked.question.plan, &query.ranked.facts);
             let extras = |entry: &&Entry| {
                 let extras = match entry.origin {
                     Origin::Ranked(at) => gather.extras(&query.ranked.docs[at], &query.ranked, &scorer, &format),
                     Origin::Pinned(pin) => gather.pin_extras(pin),
+                    Origin::Part(_) => HitExtras::default(),
                 };
                 let federation = Some(FederationMark {
                     index_uid: self.request.indexes[asked.index].uid.clone(),
                     queries_position: asked.position,
                     weighted_score: entry.score,
+                    remote: self.request.instance.clone(),
+                    merging: (self.request.role == FederatedRole::ForInstance).then(|| merging(entry)),
                 });
                 let score = extras.score.filter(|_| asked.request.show_ranking_score);
                 (entry.doc, HitExtras { federation, score, ..extras })

@@ -6,14 +6,16 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::vec::IntoIter;
 
+use serde_json::{Value, json};
+
 use crate::ids::DocId;
 use crate::rank::score::Score;
 use crate::rank::{RankPlan, RankedDoc, Rule, SortBy, SortValue};
 use crate::search::pins::PinnedDoc;
 
-/// A step of the order of a hit.
+/// A step of the order of a hit, comparable with those of hits of other indexes and instances.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum ScoreValue {
+pub enum ScoreValue {
     /// The score of adjacent rules about the query, times the weight.
     Relevancy(f64),
     /// The value of a field.
@@ -56,6 +58,8 @@ pub(super) enum Origin {
     Ranked(usize),
     /// It stands at a place of its own.
     Pinned(PinnedDoc),
+    /// Its place among the hits of a part of a larger search.
+    Part(usize),
 }
 
 impl Entry {
@@ -78,6 +82,48 @@ impl Entry {
                 Compared::Different => return other.values.len().cmp(&self.values.len()).then_with(by_score),
             }
         }
+    }
+}
+
+impl ScoreValue {
+    /// As instances tell it each other.
+    pub fn to_json(&self) -> Value {
+        match self {
+            Self::Relevancy(score) => json!({ "weightedScore": score }),
+            Self::Sort { value, descending } => {
+                let value = match value {
+                    SortValue::Number(number) => json!(number),
+                    SortValue::Text(text) => json!(text),
+                    SortValue::Point { distance, .. } => json!(distance),
+                    SortValue::Missing => Value::Null,
+                };
+                json!({ "sort": { "asc": !descending, "value": value } })
+            }
+            Self::Geo { distance, descending } => json!({ "geoSort": { "asc": !descending, "distance": distance } }),
+        }
+    }
+
+    /// From what an instance tells; `None` for what cannot be understood.
+    pub fn from_json(json: &Value) -> Option<Self> {
+        let (kind, content) = json.as_object()?.iter().next()?;
+        let descending = || content.get("asc").and_then(Value::as_bool).map(|asc| !asc);
+        Some(match kind.as_str() {
+            "weightedScore" => Self::Relevancy(content.as_f64()?),
+            "vectorSort" => Self::Relevancy(content.as_f64()?),
+            "sort" => {
+                let value = match content.get("value") {
+                    Some(Value::Number(number)) => SortValue::Number(number.as_f64()?),
+                    Some(Value::String(text)) => SortValue::Text(text.clone()),
+                    None | Some(Value::Null) => SortValue::Missing,
+                    Some(_) => return None,
+                };
+                Self::Sort { value, descending: descending()? }
+            }
+            "geoSort" => {
+                Self::Geo { distance: content.get("distance").and_then(Value::as_f64), descending: descending()? }
+            }
+            _ => return None,
+        })
     }
 }
 

@@ -4,6 +4,7 @@
 //! the lists merge in two steps ([`merge`]): the queries of one index, in which a document counts once, then the indexes.
 //! Only what is on the page is fetched. Nothing here depends on how the documents of an index are spread over partitions.
 
+mod combine;
 mod facets;
 mod gather;
 mod kinds;
@@ -15,16 +16,18 @@ mod values;
 
 use std::sync::Arc;
 
+pub use combine::{Combination, FacetLimits, Part, PartHit, combine};
 pub use facets::FederatedFacets;
 pub use gather::{FederatedAccess, federated_search};
 pub use kinds::{RuleKind, are_compatible, rule_kinds};
-pub use values::FieldValue;
+pub use merge::ScoreValue;
+pub use values::{FieldValue, values_at};
 
 use super::answer::SearchError;
 use super::request::{PageRequest, SearchRequest};
 
 /// Several searches that become one list. Requests were checked against their indexes ([`super::plan::check`]).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct FederatedRequest {
     /// The searches, in the order of their indexes.
     pub queries: Vec<FederatedQuery>,
@@ -36,6 +39,23 @@ pub struct FederatedRequest {
     pub distinct: Option<String>,
     /// Counts the facets of all indexes together.
     pub merge_facets: Option<MergeFacets>,
+    /// What becomes of the answer.
+    pub role: FederatedRole,
+    /// The name of this instance as hits show it; `None` shows none.
+    pub instance: Option<Option<Arc<str>>>,
+}
+
+/// What becomes of the answer to a federated search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FederatedRole {
+    /// It is the whole answer.
+    #[default]
+    Whole,
+    /// Another instance merges it: each hit says in its JSON what it is merged by.
+    ForInstance,
+    /// It is merged here with the answers of other instances: the hits of all pages up to the one asked for are in
+    /// [`FederatedAnswer::part`], and facets are counted by index.
+    Part,
 }
 
 /// One search of a federation.
@@ -80,6 +100,8 @@ pub struct FederatedAnswer {
     pub facets: FederatedFacets,
     /// Whether one of the searches stopped at its time budget.
     pub degraded: bool,
+    /// The hits, when they are to be merged with others.
+    pub part: Vec<PartHit>,
 }
 
 /// Why a federated search was not answered.

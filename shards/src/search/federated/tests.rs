@@ -136,7 +136,7 @@ fn naive(indexes: &[MemIndex], request: &FederatedRequest, sorted: Option<bool>)
 
 fn request(queries: Vec<FederatedQuery>, page: PageRequest, count: usize) -> FederatedRequest {
     let index = |number: usize| FederatedIndex { uid: number.to_string().into(), facets: Some(vec!["g".into()]) };
-    FederatedRequest { queries, indexes: (0..count).map(index).collect(), page, distinct: None, merge_facets: None }
+    FederatedRequest { queries, indexes: (0..count).map(index).collect(), page, ..FederatedRequest::default() }
 }
 
 proptest! {

@@ -27,7 +27,7 @@ impl FieldValue {
 }
 
 /// The different values at a dotted path of a document, given by its top-level fields. Those in arrays count; objects do not.
-pub(super) fn values_at<'f>(fields: impl Iterator<Item = (&'f str, &'f [u8])>, path: &str) -> Vec<FieldValue> {
+pub fn values_at<'f>(fields: impl Iterator<Item = (&'f str, &'f [u8])>, path: &str) -> Vec<FieldValue> {
     let mut found = Vec::new();
     for (name, json) in fields {
         if (name == path || is_below(path, name))

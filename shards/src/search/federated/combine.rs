@@ -1,0 +1,267 @@
+//! One list out of what several instances have found.
+//!
+//! Every instance ranks, merges and makes distinct what it has ([`super::FederatedRole::Part`]); here the lists merge by the
+//! same comparison, values that several instances have are dropped once more, and counts are added.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ahash::AHashSet;
+
+use super::facets::{DroppedHit, IndexFacets, add, finish};
+use super::merge::{Entry, Origin, ScoreValue, merge};
+use super::values::FieldValue;
+use super::{FederatedAnswer, FederatedFacets, MergeFacets};
+use crate::facets::distribution::{Distribution, FacetPlan, FacetValues, PlannedFacet};
+use crate::ids::{DocId, FieldId};
+use crate::search::gather::json_array;
+use crate::search::pins::placed;
+use crate::search::request::PageRequest;
+use crate::settings::FacetOrder;
+
+/// What one instance has found.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    /// Its first hits in order, up to the end of the page.
+    pub hits: Vec<PartHit>,
+    /// How many documents it found.
+    pub total: u64,
+    /// Its facets by index.
+    pub facets: Vec<(String, Distribution)>,
+    /// Whether a search stopped at its time budget.
+    pub degraded: bool,
+}
+
+/// A hit with what it is merged by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartHit {
+    /// As it is shown.
+    pub json: Vec<u8>,
+    /// The index it is of.
+    pub index_uid: Arc<str>,
+    /// The number that its query shows.
+    pub position: u64,
+    /// Its score times the weight of the query.
+    pub score: f64,
+    /// The steps of its order.
+    pub values: Vec<ScoreValue>,
+    /// Its place, when it has one of its own.
+    pub pinned: Option<u32>,
+    /// Its values of the distinct field, then of facets; empty when nothing is to be distinct.
+    pub fields: Vec<(String, Vec<FieldValue>)>,
+}
+
+/// How parts become one list.
+#[derive(Clone, Debug, Default)]
+pub struct Combination {
+    /// Which part of the list is asked for.
+    pub page: PageRequest,
+    /// Whether hits that share a value of their distinct field are dropped but for the first.
+    pub is_distinct: bool,
+    /// Counts the facets of all indexes together.
+    pub merge_facets: Option<MergeFacets>,
+    /// How the values of an index's facets are shown; the usual way for an index that is missing.
+    pub limits: BTreeMap<String, FacetLimits>,
+}
+
+/// How the values of the facets of an index are shown.
+#[derive(Clone, Debug)]
+pub struct FacetLimits {
+    /// Orders other than the alphabetical one.
+    pub orders: BTreeMap<String, FacetOrder>,
+    /// The order of facets that are not named.
+    pub usual: FacetOrder,
+    /// Values shown of each facet.
+    pub values_max: u64,
+}
+
+impl Default for FacetLimits {
+    fn default() -> Self {
+        Self { orders: BTreeMap::new(), usual: FacetOrder::Alpha, values_max: u64::MAX }
+    }
+}
+
+/// The answer to a search that several instances took part in.
+pub fn combine(mut parts: Vec<Part>, combination: &Combination) -> FederatedAnswer {
+    let total: u64 = parts.iter().map(|part| part.total).sum();
+    let degraded = parts.iter().any(|part| part.degraded);
+    let facets = added(&mut parts);
+    let mut pins: Vec<(u32, u64, PartHit)> = Vec::new();
+    let mut lists: Vec<Vec<PartHit>> = Vec::new();
+    for part in parts {
+        let (pinned, ranked): (Vec<_>, Vec<_>) = part.hits.into_iter().partition(|hit| hit.pinned.is_some());
+        pins.extend(pinned.into_iter().map(|hit| (hit.pinned.unwrap_or_default(), hit.position, hit)));
+        lists.push(ranked);
+    }
+    pins.sort_by_key(|(place, position, _)| (*place, *position));
+    let (kept, dropped) = merged(lists, combination, &facets);
+    let list = placed(kept, pins.into_iter().map(|(place, _, hit)| (place, hit)));
+    let page: Vec<Vec<u8>> =
+        list.skip(combination.page.first()).take(combination.page.count()).map(|hit| hit.json).collect();
+    FederatedAnswer {
+        hits: json_array(&page),
+        hit_count: page.len(),
+        total: total.saturating_sub(dropped.len() as u64),
+        facets: shown(facets, &dropped, combination),
+        degraded,
+        part: Vec::new(),
+    }
+}
+
+/// All ranked hits in one list without repeats, and those that were dropped. `facets` gives indexes their numbers.
+fn merged(
+    mut lists: Vec<Vec<PartHit>>,
+    combination: &Combination,
+    facets: &BTreeMap<String, Distribution>,
+) -> (Vec<PartHit>, Vec<DroppedHit>) {
+    let entries = |(list, hits): (usize, &Vec<PartHit>)| -> Vec<Entry> {
+        let entry = |(at, hit): (usize, &PartHit)| Entry {
+            query: list,
+            position: hit.position,
+            doc: DocId(0),
+            origin: Origin::Part(at),
+            score: hit.score,
+            values: hit.values.clone(),
+        };
+        hits.iter().enumerate().map(entry).collect()
+    };
+    let order: Vec<(usize, usize)> = merge(lists.iter().enumerate().map(entries).collect())
+        .filter_map(|entry| if let Origin::Part(at) = entry.origin { Some((entry.query, at)) } else { None })
+        .collect();
+    let (mut kept, mut dropped, mut taken) = (Vec::new(), Vec::new(), AHashSet::<FieldValue>::new());
+    for (list, at) in order {
+        let empty = PartHit {
+            json: Vec::new(),
+            index_uid: "".into(),
+            position: 0,
+            score: 0.0,
+            values: Vec::new(),
+            pinned: None,
+            fields: Vec::new(),
+        };
+        let hit = std::mem::replace(&mut lists[list][at], empty);
+        let own = hit.fields.first().map_or(&[][..], |(_, values)| values);
+        if combination.is_distinct && own.iter().any(|value| taken.contains(value)) {
+            let index = facets.keys().position(|uid| **uid == *hit.index_uid).unwrap_or(usize::MAX);
+            dropped.push(DroppedHit { index, values: hit.fields });
+            continue;
+        }
+        taken.extend(own.iter().cloned());
+        kept.push(hit);
+    }
+    (kept, dropped)
+}
+
+/// The facets of all parts together, by index.
+fn added(parts: &mut [Part]) -> BTreeMap<String, Distribution> {
+    let mut together: BTreeMap<String, BTreeMap<String, FacetValues>> = BTreeMap::new();
+    for (uid, distribution) in parts.iter_mut().flat_map(|part| std::mem::take(&mut part.facets)) {
+        let index = together.entry(uid).or_default();
+        for facet in distribution.facets {
+            let empty = || FacetValues { name: facet.name.clone(), ..FacetValues::default() };
+            add(index.entry(facet.name.clone()).or_insert_with(empty), &facet);
+        }
+    }
+    let distribution = |facets: BTreeMap<String, FacetValues>| Distribution { facets: facets.into_values().collect() };
+    together.into_iter().map(|(uid, facets)| (uid, distribution(facets))).collect()
+}
+
+/// The facets in the order of each index and cut to its limit.
+fn shown(facets: BTreeMap<String, Distribution>, dropped: &[DroppedHit], combination: &Combination) -> FederatedFacets {
+    let uids: Vec<String> = facets.keys().cloned().collect();
+    let uids: Vec<&str> = uids.iter().map(String::as_str).collect();
+    let usual = FacetLimits::default();
+    let of_index = |(index, (uid, mut shown)): (usize, (String, Distribution))| {
+        let limits = combination.limits.get(&uid).unwrap_or(&usual);
+        let order = |name: &str| limits.orders.get(name).copied().unwrap_or(limits.usual);
+        for facet in &mut shown.facets {
+            match order(&facet.name) {
+                FacetOrder::Count => facet.values.sort_by_key(|(_, count)| std::cmp::Reverse(*count)),
+                FacetOrder::Alpha => facet.values.sort(),
+            }
+            facet.values.truncate(usize::try_from(limits.values_max).unwrap_or(usize::MAX));
+        }
+        let planned = |facet: &FacetValues| PlannedFacet {
+            field: FieldId(0),
+            name: facet.name.clone(),
+            order: order(&facet.name),
+        };
+        let plan = FacetPlan { facets: shown.facets.iter().map(planned).collect(), values_max: limits.values_max };
+        IndexFacets { index, plan, shown }
+    };
+    let facets = facets.into_iter().enumerate().map(of_index).collect();
+    finish(&uids, facets, dropped, combination.merge_facets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hit(id: u32, position: u64, score: f64, group: &str) -> PartHit {
+        let values = vec![FieldValue::Text(group.into())];
+        PartHit {
+            json: id.to_string().into_bytes(),
+            index_uid: "x".into(),
+            position,
+            score,
+            values: vec![ScoreValue::Relevancy(score)],
+            pinned: None,
+            fields: vec![("g".into(), values)],
+        }
+    }
+
+    fn part(hits: Vec<PartHit>, counts: &[(&str, u64)]) -> Part {
+        let values = counts.iter().map(|(key, count)| ((*key).to_owned(), *count)).collect();
+        let facets = Distribution { facets: vec![FacetValues { name: "g".into(), values, stats: None }] };
+        Part { total: hits.len() as u64, hits, facets: vec![("x".into(), facets)], degraded: false }
+    }
+
+    fn parts() -> Vec<Part> {
+        let left = part(vec![hit(1, 0, 0.9, "a"), hit(2, 0, 0.5, "b")], &[("a", 1), ("b", 1)]);
+        let right = part(vec![hit(3, 1, 0.9, "b"), hit(4, 1, 0.7, "c")], &[("c", 1), ("b", 1)]);
+        vec![left, right]
+    }
+
+    #[test]
+    fn lists_merge_by_score_and_counts_add() {
+        let window = |offset, limit| PageRequest::Window { offset, limit };
+        let all = combine(parts(), &Combination { page: window(0, 9), ..Combination::default() });
+        assert_eq!((all.hits.as_slice(), all.total), (&b"[1,3,4,2]"[..], 4));
+        let FederatedFacets::ByIndex(facets) = all.facets else { panic!("not by index") };
+        let counts = [("a".to_owned(), 1), ("b".to_owned(), 2), ("c".to_owned(), 1)];
+        assert_eq!(facets[0].1.facets[0].values, counts);
+        let page = combine(parts(), &Combination { page: window(1, 2), ..Combination::default() });
+        assert_eq!(page.hits, b"[3,4]");
+    }
+
+    #[test]
+    fn a_value_that_two_instances_have_counts_once() {
+        let combination = Combination { is_distinct: true, ..Combination::default() };
+        let answer = combine(parts(), &combination);
+        assert_eq!((answer.hits.as_slice(), answer.total), (&b"[1,3,4]"[..], 3));
+        let FederatedFacets::ByIndex(facets) = answer.facets else { panic!("not by index") };
+        assert_eq!(facets[0].1.facets[0].values[1], ("b".to_owned(), 1));
+    }
+
+    #[test]
+    fn pins_of_all_instances_keep_their_places() {
+        let mut parts = parts();
+        parts[1].hits.push(PartHit { pinned: Some(1), ..hit(9, 1, 1.0, "z") });
+        let answer = combine(parts, &Combination::default());
+        assert_eq!(answer.hits, b"[1,9,3,4,2]");
+    }
+
+    #[test]
+    fn values_survive_the_way_between_instances() {
+        let values = [
+            ScoreValue::Relevancy(0.924_242_424_242_424_2),
+            ScoreValue::Sort { value: crate::rank::SortValue::Text("a\"".into()), descending: true },
+            ScoreValue::Sort { value: crate::rank::SortValue::Missing, descending: false },
+            ScoreValue::Geo { distance: Some(1.5), descending: false },
+        ];
+        for value in values {
+            let text = value.to_json().to_string();
+            assert_eq!(ScoreValue::from_json(&serde_json::from_str(&text).unwrap()), Some(value));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Sending queries to other instances.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use shards::runtime::Nanos;
+use shards::search::federated::Part;
+use url::Url;
+
+use super::answer::{self, Shown};
+use super::body::body;
+use super::route::Routed;
+use crate::api::error::{ApiError, ErrorCode};
+use crate::api::router::Call;
+use crate::api::search::federated::PROXY_HEADER;
+use crate::api::search::params::many::{FederationParams, QueryParams};
+use crate::app::App;
+use crate::auth::tenant::join_filters;
+use crate::control::ControlState;
+use crate::http::Method;
+use crate::network::{Network, Remote, failure};
+use crate::outgoing::{Deadlines, Request};
+
+/// Times an instance is asked when no other has the same documents.
+const TRIES_MAX: u32 = 4;
+/// The pause before the second try; later ones are longer by as much.
+const PAUSE: Duration = Duration::from_millis(50);
+/// An instance that has not answered by then is slow, if another has the same documents.
+const SLOW: Duration = Duration::from_secs(5);
+/// Bytes of an answer at most.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+
+/// The way to the other instances for one search.
+pub(super) struct Ask<'a> {
+    call: &'a Call<App>,
+    network: &'a Network,
+    federation: &'a FederationParams,
+    give_up: Nanos,
+}
+
+impl<'a> Ask<'a> {
+    /// The way for a search that begins now.
+    pub(super) fn new(call: &'a Call<App>, state: &'a ControlState, federation: &'a FederationParams) -> Self {
+        let give_up = call.app.runtime.now().after(Duration::from_secs(call.app.options.remote_search_seconds));
+        Self { call, network: &state.network, federation, give_up }
+    }
+
+    /// Asks for all queries, side by side; those of an instance that fails go to the next one that has the same documents.
+    /// Gives what was found, and the errors of instances whose queries nobody answered.
+    pub(super) async fn all(&self, mut queries: Vec<Routed>) -> (Vec<Part>, BTreeMap<String, ApiError>) {
+        let (mut parts, mut errors) = (Vec::new(), BTreeMap::new());
+        while !queries.is_empty() {
+            let mut by_instance: BTreeMap<String, Vec<Routed>> = BTreeMap::new();
+            for query in queries.drain(..) {
+                if let Some(Some(name)) = query.candidates.first() {
+                    by_instance.entry(name.clone()).or_default().push(query);
+                }
+            }
+            let asked = by_instance.into_iter().map(|(name, queries)| async move {
+                let answer = self.instance(&name, &queries).await;
+                (name, queries, answer)
+            });
+            for (name, asked, answer) in join_all(asked).await {
+                let error = match answer {
+                    Ok(part) => {
+                        parts.push(part);
+                        continue;
+                    }
+                    Err(error) => error,
+                };
+                tracing::warn!(remote = name, %error, "a remote gives no answer to a search");
+                for mut query in asked {
+                    query.candidates.remove(0);
+                    if query.candidates.is_empty() {
+                        errors.insert(name.clone(), error.clone());
+                    } else {
+                        queries.push(query);
+                    }
+                }
+            }
+        }
+        (parts, errors)
+    }
+
+    /// Asks one instance, again where that may help and nobody else can be asked.
+    async fn instance(&self, name: &str, queries: &[Routed]) -> Result<Part, ApiError> {
+        let unknown = || {
+            let message = format!("The remote `{name}` is no longer known.");
+            ApiError::new(ErrorCode::RemoteCouldNotSendRequest, message)
+        };
+        let remote = self.network.remotes.get(name).ok_or_else(unknown)?;
+        let has_others = queries.iter().all(|query| query.candidates.len() > 1);
+        let runtime = &self.call.app.runtime;
+        let mut tries = 0;
+        loop {
+            let left = self.give_up.since(runtime.now());
+            let error = match self.once(name, remote, queries, if has_others { SLOW.min(left) } else { left }).await {
+                Ok(part) => return Ok(part),
+                Err(error) => error,
+            };
+            tries += 1;
+            let pause = PAUSE * tries;
+            if has_others || tries >= TRIES_MAX || !failure::is_passing(&error) || pause >= left {
+                return Err(error);
+            }
+            runtime.sleep(pause).await;
+        }
+    }
+
+    async fn once(&self, name: &str, remote: &Remote, queries: &[Routed], time: Duration) -> Result<Part, ApiError> {
+        let text = format!("{}/multi-search", remote.url.trim_end_matches('/'));
+        let url = Url::parse(&text).map_err(|error| {
+            let message = format!("The URL of the remote `{name}` cannot be called: {error}.");
+            ApiError::new(ErrorCode::RemoteCouldNotSendRequest, message)
+        })?;
+        let queries: Vec<QueryParams> = queries.iter().map(|query| self.restricted(&query.query)).collect();
+        let use_network = self.network.leader.is_some().then_some(false);
+        let body = body(&queries.iter().collect::<Vec<_>>(), self.federation, use_network);
+        let request = Request::new(Method::Post, url, Deadlines::all(time))
+            .bearer(remote.search_api_key.as_deref())
+            .header(PROXY_HEADER, "true")
+            .body("application/json", body.to_string().into_bytes());
+        let answer = self.call.app.outgoing.fetch(request, ANSWER_BYTES_MAX).await;
+        let answer = answer.map_err(|error| failure::unanswered(name, &error))?;
+        match failure::refused(name, &answer) {
+            Some(error) => Err(error),
+            None => {
+                let shown = Shown { name, distinct: self.federation.distinct.as_deref() };
+                answer::read(&*self.call.app.runtime, &shown, &answer.body).await
+            }
+        }
+    }
+
+    /// A query with what a tenant's token adds: the other instance is asked with a key of the network, which knows no tenant.
+    fn restricted(&self, query: &QueryParams) -> QueryParams {
+        let mut query = query.clone();
+        let tenant = self.call.grant.tenant_filter(&query.index_uid);
+        query.search.filter = join_filters(query.search.filter.take(), tenant);
+        query
+    }
+}

@@ -1,0 +1,99 @@
+//! Searches in which other instances take part.
+//!
+//! [`route`] turns a query into one for each instance or network shard it is about, [`ask`] sends those that are for others
+//! and passes to the next replica where one fails, [`answer`] reads what comes back. The part of this instance is searched
+//! as any federated search; all parts merge by the scores that come with them.
+
+mod answer;
+mod ask;
+mod body;
+mod route;
+mod single;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use shards::search::federated::{
+    Combination, FacetLimits, FederatedAnswer, FederatedFacets, FederatedRole, Part, combine,
+};
+use shards::settings::FacetOrder;
+
+use self::ask::Ask;
+pub(super) use self::route::{Routed, instances, takes_part};
+pub(super) use self::single::Search;
+use super::federated::Plan;
+use super::multi::inside;
+use super::params::many::{FederationParams, QueryParams};
+use crate::api::error::ApiError;
+use crate::api::router::Call;
+use crate::app::App;
+use crate::control::ControlState;
+
+/// What a search over the network has found.
+pub(super) struct Found {
+    /// The merged list.
+    pub(super) answer: FederatedAnswer,
+    /// What each instance that did not answer said, by its name.
+    pub(super) errors: BTreeMap<String, ApiError>,
+}
+
+impl Found {
+    /// `remoteErrors` as it is shown.
+    pub(super) fn errors_json(&self) -> Value {
+        self.errors.iter().map(|(name, error)| (name.clone(), json!(error.object()))).collect()
+    }
+}
+
+/// Answers queries of which some are for other instances.
+///
+/// # Errors
+/// Those of the queries for this instance; a remote that fails is named in the answer.
+pub(super) async fn search(
+    call: &Call<App>,
+    state: &ControlState,
+    routed: Vec<Routed>,
+    federation: &FederationParams,
+) -> Result<Found, ApiError> {
+    let own_name = state.network.own_name.as_deref();
+    let (own, others): (Vec<Routed>, Vec<Routed>) = routed.into_iter().partition(|query| query.is_own(own_name));
+    let local: Vec<(usize, QueryParams)> = own.into_iter().map(|query| (query.given, query.query)).collect();
+    let asked_elsewhere: Vec<&str> = others.iter().map(|query| query.query.index_uid.as_str()).collect();
+    let mut plan = Plan::new(call, state, &local, federation, &asked_elsewhere)?;
+    plan.request.role = FederatedRole::Part;
+    plan.request.instance = Some(own_name.map(Into::into));
+    let ask = Ask::new(call, state, federation);
+    let searched = async {
+        if local.is_empty() {
+            return Ok(FederatedAnswer::default());
+        }
+        call.app.reader.federated_search(plan.views.clone(), plan.request.clone()).await
+    };
+    let (found, (mut parts, errors)) = futures_util::future::join(searched, ask.all(others)).await;
+    let found = found.map_err(|failed| match failed.query.and_then(|query| plan.positions.get(query)) {
+        Some(position) => inside(*position, failed.error.into()),
+        None => failed.error.into(),
+    })?;
+    let facets = if let FederatedFacets::ByIndex(facets) = found.facets { facets } else { Vec::new() };
+    parts.insert(0, Part { hits: found.part, total: found.total, facets, degraded: found.degraded });
+    let combination = Combination {
+        page: federation.page,
+        is_distinct: federation.distinct.is_some(),
+        merge_facets: plan.request.merge_facets,
+        limits: limits(state, federation),
+    };
+    Ok(Found { answer: combine(parts, &combination), errors })
+}
+
+/// How this instance shows the facets of the indexes asked for, as far as it has them.
+fn limits(state: &ControlState, federation: &FederationParams) -> BTreeMap<String, FacetLimits> {
+    let of_index = |(uid, names): (&String, &Option<Vec<String>>)| {
+        let faceting = &state.index(uid)?.settings.faceting;
+        let orders = &faceting.sort_facet_values_by;
+        // Only a facet that was named itself has an order of its own.
+        let named = names.iter().flatten().filter_map(|name| Some((name.clone(), *orders.get(name)?)));
+        let usual = orders.get("*").copied().unwrap_or(FacetOrder::Alpha);
+        let limits = FacetLimits { orders: named.collect(), usual, values_max: faceting.max_values_per_facet };
+        Some((uid.clone(), limits))
+    };
+    federation.facets_by_index.iter().filter_map(of_index).collect()
+}

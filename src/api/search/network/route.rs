@@ -1,0 +1,93 @@
+//! Which instances a query is for.
+
+use shards::runtime::Runtime;
+
+use crate::api::error::{ApiError, ErrorCode};
+use crate::api::search::params::many::{FederationOptions, QueryParams};
+use crate::auth::tenant::join_filters;
+use crate::network::Network;
+
+/// A query on its way to an instance.
+#[derive(Clone, Debug)]
+pub(in crate::api::search) struct Routed {
+    /// As the instance is asked.
+    pub(in crate::api::search) query: QueryParams,
+    /// The place of the client's query that it came from.
+    pub(in crate::api::search) given: usize,
+    /// The instances that can answer it, each as well as the others; the first is asked. `None` is this one, whatever its
+    /// name.
+    pub(in crate::api::search) candidates: Vec<Option<String>>,
+}
+
+impl Routed {
+    /// Whether this instance answers it.
+    pub(in crate::api::search) fn is_own(&self, own_name: Option<&str>) -> bool {
+        self.candidates.first().is_some_and(|name| name.is_none() || name.as_deref() == own_name)
+    }
+}
+
+/// Whether other instances take part in a query that says this of `useNetwork`.
+pub(in crate::api::search) fn takes_part(network: &Network, use_network: Option<bool>, is_enabled: bool) -> bool {
+    is_enabled && use_network.unwrap_or(network.leader.is_some())
+}
+
+/// The queries that a query of a client becomes. `number` gives those that are made for the network their numbers; without
+/// it they keep that of the query.
+///
+/// # Errors
+/// `invalid_multi_search_remote` for an instance that is unknown.
+pub(in crate::api::search) fn instances(
+    runtime: &dyn Runtime,
+    network: &Network,
+    (given, query): (usize, QueryParams),
+    number: bool,
+    is_enabled: bool,
+) -> Result<Vec<Routed>, ApiError> {
+    if let Some(name) = query.options.as_ref().and_then(|options| options.remote.clone()) {
+        if network.own_name.as_ref() != Some(&name) && !network.remotes.contains_key(&name) {
+            let message = format!("This instance has no remote `{name}`.");
+            return Err(ApiError::new(ErrorCode::InvalidMultiSearchRemote, message));
+        }
+        let mut query = query;
+        let options = query.options.get_or_insert_with(FederationOptions::default);
+        options.query_position.get_or_insert(given as u64);
+        return Ok(vec![Routed { query, given, candidates: vec![Some(name)] }]);
+    }
+    if !takes_part(network, query.search.use_network, is_enabled) {
+        return Ok(vec![Routed { query, given, candidates: vec![None] }]);
+    }
+    let numbered = |at: usize, query: &QueryParams| {
+        let mut query = query.clone();
+        let options = query.options.get_or_insert_with(FederationOptions::default);
+        options.query_position.get_or_insert(if number { at } else { given } as u64);
+        query
+    };
+    if network.leader.is_none() {
+        let of_remote = |(at, name): (usize, &String)| {
+            let candidates = vec![Some(name.clone())];
+            Routed { query: numbered(at, &query), given, candidates }
+        };
+        return Ok(network.remotes.keys().enumerate().map(of_remote).collect());
+    }
+    let of_shard = |(at, (name, shard)): (usize, (&String, &crate::network::Shard))| {
+        let mut query = numbered(at, &query);
+        query.search.filter = join_filters(query.search.filter.take(), Some(&shard_filter(name).into()));
+        let mut candidates: Vec<Option<String>> = shard.remotes.iter().cloned().map(Some).collect();
+        shuffle(runtime, &mut candidates);
+        candidates.sort_by_key(|name| *name != network.own_name);
+        Routed { query, given, candidates }
+    };
+    Ok(network.shards.iter().enumerate().map(of_shard).collect())
+}
+
+/// The filter that selects the documents of a network shard.
+fn shard_filter(name: &str) -> String {
+    format!("_shard = \"{}\"", name.replace('"', "\\\""))
+}
+
+/// Replicas are asked in turn, so that each bears its share.
+fn shuffle(runtime: &dyn Runtime, candidates: &mut [Option<String>]) {
+    for last in (1..candidates.len()).rev() {
+        candidates.swap(last, (runtime.random_u64() % (last as u64 + 1)) as usize);
+    }
+}

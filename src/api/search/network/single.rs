@@ -1,0 +1,148 @@
+//! One search of one index in which other instances may take part: to the client it looks like any search.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use shards::search::federated::FederatedFacets;
+use shards::search::{FacetAnswer, PageRequest, SearchAnswer, SearchRequest};
+
+use super::{Routed, instances, search, takes_part};
+use crate::api::error::{ApiError, ErrorCode};
+use crate::api::router::Call;
+use crate::api::search::envelope::Envelope;
+use crate::api::search::one::{OneSearch, metadata, no_personalization, wants_metadata};
+use crate::api::search::params::SearchParams;
+use crate::api::search::params::many::{FederationParams, MergeFacetsParams, QueryParams};
+use crate::api::uuids;
+use crate::app::App;
+use crate::control::ControlState;
+
+/// What the errors of a query begin with, inside a list of queries of which this is the only one.
+const PREFIX: &str = "Inside `.queries[0]`: ";
+
+/// A search by its client's `useNetwork`.
+pub(in crate::api::search) enum Search {
+    /// Of what this instance has.
+    Here(OneSearch),
+    /// Of what all instances have.
+    Everywhere(Box<NetworkSearch>),
+}
+
+/// A search of an index over the network.
+pub(in crate::api::search) struct NetworkSearch {
+    uid: String,
+    routed: Vec<Routed>,
+    federation: FederationParams,
+    /// As the client asked.
+    request: SearchRequest,
+    personalized: bool,
+}
+
+impl Search {
+    /// The search of index `uid` with `params`.
+    ///
+    /// # Errors
+    /// As [`OneSearch::new`].
+    pub(in crate::api::search) fn new(
+        call: &Call<App>,
+        state: &ControlState,
+        uid: &str,
+        params: SearchParams,
+    ) -> Result<Self, ApiError> {
+        if !takes_part(&state.network, params.use_network, state.features.network) {
+            return OneSearch::new(call, state, uid, params).map(Self::Here);
+        }
+        let request = params.request.clone();
+        let facets = request.facets.clone();
+        let federation = FederationParams {
+            page: request.page,
+            merge_facets: facets.as_ref().map(|_| MergeFacetsParams::default()),
+            facets_by_index: facets.map(|names| BTreeMap::from([(uid.to_owned(), Some(names))])).unwrap_or_default(),
+            distinct: request.distinct.clone(),
+            show_performance_details: params.show_performance_details,
+        };
+        let personalized = params.user_context.is_some();
+        let mut query = QueryParams { index_uid: uid.to_owned(), search: params, ..QueryParams::default() };
+        query.search.request.facets = None;
+        query.search.request.distinct = None;
+        query.search.request.page = PageRequest::default();
+        let routed = instances(&*call.app.runtime, &state.network, (0, query), true, true)?;
+        let own_name = state.network.own_name.as_deref();
+        if routed.iter().any(|query| query.is_own(own_name)) && state.index(uid).is_none() {
+            return Err(ApiError::index_not_found(uid));
+        }
+        let search = NetworkSearch { uid: uid.to_owned(), routed, federation, request, personalized };
+        Ok(Self::Everywhere(Box::new(search)))
+    }
+
+    /// The name of the index.
+    pub(in crate::api::search) fn uid(&self) -> &str {
+        match self {
+            Self::Here(search) => search.uid(),
+            Self::Everywhere(search) => &search.uid,
+        }
+    }
+
+    /// Runs the search. Gives the body of its answer, which says that the time since `started` was spent on it.
+    pub(in crate::api::search) async fn answer(
+        &self,
+        call: &Call<App>,
+        started: Duration,
+    ) -> Result<Vec<u8>, ApiError> {
+        match self {
+            Self::Here(search) => search.answer(call, started).await,
+            Self::Everywhere(search) => search.answer(call, started).await,
+        }
+    }
+}
+
+impl NetworkSearch {
+    async fn answer(&self, call: &Call<App>, started: Duration) -> Result<Vec<u8>, ApiError> {
+        let state = call.app.control.state();
+        let found = search(call, &state, self.routed.clone(), &self.federation).await.map_err(alone)?;
+        if self.personalized {
+            return Err(no_personalization());
+        }
+        let remote_errors = (!self.routed.is_empty()).then(|| found.errors_json());
+        let facets = match &found.answer.facets {
+            FederatedFacets::Merged(facets) => {
+                Some(FacetAnswer { distribution: facets.distribution_json(), stats: facets.stats_json() })
+            }
+            _ => self
+                .request
+                .facets
+                .as_ref()
+                .map(|_| FacetAnswer { distribution: b"{}".to_vec(), stats: b"{}".to_vec() }),
+        };
+        let offset = if let PageRequest::Window { offset, .. } = self.request.page { offset } else { 0 };
+        let primary_key = state.index(&self.uid).and_then(|view| view.primary_key.as_deref());
+        let envelope = Envelope {
+            request: &self.request,
+            answer: SearchAnswer {
+                hits: found.answer.hits,
+                hit_count: found.answer.hit_count,
+                total: found.answer.total,
+                offset,
+                facets,
+                degraded: found.answer.degraded,
+                ..SearchAnswer::default()
+            },
+            took: call.app.runtime.unix_time().saturating_sub(started),
+            request_uid: uuids::v7(&*call.app.runtime).to_string(),
+            metadata: wants_metadata(call).then(|| metadata(call, &self.uid, primary_key)),
+            shows_performance: self.federation.show_performance_details,
+            remote_errors,
+        };
+        Ok(envelope.write())
+    }
+}
+
+/// The error of the only query as that of a search of its own.
+fn alone(error: ApiError) -> ApiError {
+    let message = error.message.strip_prefix(PREFIX).unwrap_or(&error.message).to_owned();
+    match error.code {
+        ErrorCode::InvalidMultiSearchFacets => ApiError::new(ErrorCode::InvalidSearchFacets, message),
+        ErrorCode::IndexNotFound => ApiError::new(ErrorCode::IndexNotFound, message),
+        _ => ApiError { message, ..error },
+    }
+}

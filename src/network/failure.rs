@@ -1,0 +1,43 @@
+//! What goes wrong when another instance is asked, in the interface's words.
+
+use crate::api::error::{ApiError, ErrorCode};
+use crate::outgoing::{SendError, WholeResponse};
+
+/// Characters of another instance's own words that are passed on.
+const WORDS_MAX: usize = 400;
+
+/// Why the instance `name` gave no answer.
+pub fn unanswered(name: &str, error: &SendError) -> ApiError {
+    let code = match error {
+        error if error.is_timeout() && !error.is_before_sending() => ErrorCode::RemoteTimeout,
+        error if error.is_before_sending() => ErrorCode::RemoteCouldNotSendRequest,
+        SendError::Broken(_) => ErrorCode::RemoteCouldNotSendRequest,
+        _ => ErrorCode::RemoteBadResponse,
+    };
+    ApiError::new(code, format!("The remote `{name}` cannot be asked: {error}."))
+}
+
+/// What the status of an answer says; `None` for success.
+pub fn refused(name: &str, answer: &WholeResponse) -> Option<ApiError> {
+    let (code, what) = match answer.status {
+        200..=299 => return None,
+        401 | 403 => (ErrorCode::RemoteInvalidApiKey, "does not take the key"),
+        400..=499 => (ErrorCode::RemoteBadRequest, "refuses the request"),
+        500..=599 => (ErrorCode::RemoteRemoteError, "has failed"),
+        _ => (ErrorCode::RemoteBadResponse, "gives an answer that cannot be understood"),
+    };
+    let words: String = String::from_utf8_lossy(&answer.body).chars().take(WORDS_MAX).collect();
+    Some(ApiError::new(code, format!("The remote `{name}` {what} (status {}): {words}", answer.status)))
+}
+
+/// `remote_bad_response`: the answer cannot be understood.
+pub fn unreadable(name: &str, why: impl std::fmt::Display) -> ApiError {
+    let message = format!("The answer of the remote `{name}` cannot be understood: {why}.");
+    ApiError::new(ErrorCode::RemoteBadResponse, message)
+}
+
+/// Whether asking again may help: the network or the other side failed, not the request.
+pub fn is_passing(error: &ApiError) -> bool {
+    let codes = [ErrorCode::RemoteCouldNotSendRequest, ErrorCode::RemoteRemoteError, ErrorCode::RemoteBadResponse];
+    codes.contains(&error.code)
+}
