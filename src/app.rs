@@ -29,6 +29,7 @@ use crate::control::indexes::SharedIndexes;
 use crate::control::message::{ControlAnswer, ControlMesh, ControlQuestion};
 use crate::control::{CONTROL_CORE, ControlConfig, ControlError, ControlHandle, ControlPlane, Features};
 use crate::dumps;
+use crate::embedders::Embedders;
 use crate::imports::{Import, ImportError};
 use crate::options::Options;
 use crate::outgoing::{AddressPolicy, Client, SystemSockets};
@@ -136,6 +137,9 @@ impl App {
         let sockets = Rc::new(SystemSockets::new(runtime.clone()));
         let policy = AddressPolicy::new(options.allowed_networks.clone());
         let outgoing = Client::new(runtime.clone(), sockets, policy);
+        let cached = options.embedding_cache_entries.div_ceil(usize::from(runtime.core_count()));
+        let embedders = Embedders::new(runtime.clone(), outgoing.clone(), options.embedders.clone(), cached);
+        core.engine.set_embedders(Rc::new(embedders));
         let served = core.clone();
         mesh.serve_in(
             Rc::new(Question::queue),

@@ -7,6 +7,7 @@ pub mod auth;
 pub mod chats;
 pub mod control;
 pub mod dumps;
+pub mod embedders;
 pub mod export;
 pub mod functions;
 pub mod http;

@@ -8,9 +8,11 @@ pub mod values;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use self::layers::{Env, Layer, env_value};
 use self::values::{AllowedNetworks, ByteSize, Environment, LogLevel, LogsMode, UrlText};
+use crate::embedders::EmbedderOptions;
 use crate::net::tls::TlsOptions;
 
 /// Why the options cannot be used.
@@ -166,6 +168,8 @@ pub struct Options {
     pub batched_tasks_max: Option<usize>,
     /// Bytes of payloads that one batch may hold; `None` for half of indexing's memory, at most 10 GiB.
     pub batched_bytes_max: Option<u64>,
+    /// What the environment says about embedders.
+    pub embedders: EmbedderOptions,
     /// Query embeddings kept for each embedder.
     pub embedding_cache_entries: usize,
     /// Whether the headers `TaskId` and `DryRun` are obeyed.
@@ -296,6 +300,7 @@ impl Values {
             batched_bytes_max: self
                 .value::<ByteSize>("experimental-limit-batched-tasks-total-size")?
                 .map(|size| size.0),
+            embedders: embedders(env)?,
             embedding_cache_entries: self.required("experimental-embedding-cache-entries")?,
             replication_parameters: self.switch("experimental-replication-parameters"),
             dumpless_upgrade: self.switch("experimental-dumpless-upgrade"),
@@ -379,6 +384,32 @@ impl Values {
             token_seconds: env_number(env, "EXPERIMENTAL_S3_WEB_IDENTITY_TOKEN_DURATION_SECONDS", 3600)?,
         }))
     }
+}
+
+/// What only the environment can say about embedders.
+fn embedders(env: Env<'_>) -> Result<EmbedderOptions, OptionsError> {
+    let text = |suffix: &str| env_value(env, suffix).map(|(_, text)| text);
+    let mut options = EmbedderOptions {
+        openai_key: text("OPENAI_API_KEY").or_else(|| env("OPENAI_API_KEY").filter(|key| !key.is_empty())),
+        ollama_url: text("OLLAMA_URL"),
+        timeout: Duration::from_secs(env_number(env, "EXPERIMENTAL_REST_EMBEDDER_TIMEOUT_SECONDS", 30)?),
+        retry_wait_max: Duration::from_secs(env_number(
+            env,
+            "EXPERIMENTAL_REST_EMBEDDER_MAX_RETRY_DURATION_SECONDS",
+            60,
+        )?),
+        ..EmbedderOptions::default()
+    };
+    if let Some((name, modes)) = env_value(env, "EXPERIMENTAL_CONFIG_EMBEDDER_FAILURE_MODES") {
+        for mode in modes.split(',').map(str::trim).filter(|mode| !mode.is_empty()) {
+            match mode {
+                "ignore_document_template_failures" => options.ignores_template_failures = true,
+                "ignore_embedder_failures" => options.ignores_embedder_failures = true,
+                _ => return Err(OptionsError::Usage(format!("`{name}` holds the unknown mode `{mode}`"))),
+            }
+        }
+    }
+    Ok(options)
 }
 
 /// A number that only the environment can set.

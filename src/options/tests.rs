@@ -145,6 +145,20 @@ fn the_environment_speaks_in_words() {
 }
 
 #[test]
+fn embedders_are_told_by_the_environment() {
+    let options = |env: &[(&str, &str)]| resolve(&[], env).map(|options| options.embedders);
+    assert_eq!(options(&[]).unwrap().timeout.as_secs(), 30);
+    let both =
+        options(&[("OPENAI_API_KEY", "a"), ("MEILI_OPENAI_API_KEY", "b"), ("MEILI_OLLAMA_URL", "http://o")]).unwrap();
+    assert_eq!((both.openai_key.as_deref(), both.ollama_url.as_deref()), (Some("b"), Some("http://o")));
+    assert_eq!(options(&[("OPENAI_API_KEY", "a")]).unwrap().openai_key.as_deref(), Some("a"));
+    let modes = "MEILI_EXPERIMENTAL_CONFIG_EMBEDDER_FAILURE_MODES";
+    let ignoring = options(&[(modes, "ignore_embedder_failures, ignore_document_template_failures")]).unwrap();
+    assert!(ignoring.ignores_embedder_failures && ignoring.ignores_template_failures);
+    assert!(options(&[(modes, "ignore_everything")]).is_err());
+}
+
+#[test]
 fn help_and_version_are_no_errors() {
     for flag in ["--help", "--version"] {
         let Err(OptionsError::CommandLine(error)) = resolve(&[flag], &[]) else { panic!("{flag} was taken") };

@@ -12,6 +12,7 @@ use super::check::{object, one_of, or_null, string};
 use super::{DEFAULT_TEMPLATE, DEFAULT_TEMPLATE_BYTES};
 use crate::api::decode::Node;
 use crate::api::error::{ApiError, ErrorCode};
+use crate::embedders::template::TextTemplate;
 
 /// Most embedders of one index, and most fragments of one embedder.
 const EMBEDDERS_MAX: usize = 255;
@@ -348,7 +349,7 @@ fn check_sent(fields: &Map<String, Value>, place: Place) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The checks of a merged embedder: everything, and that its vectors' length is known.
+/// The checks of a merged embedder: everything that does not need the embedder itself.
 fn check_merged(fields: &Map<String, Value>, place: Place) -> Result<(), Fault> {
     let source = source_of(fields);
     check_values(fields)?;
@@ -360,13 +361,7 @@ fn check_merged(fields: &Map<String, Value>, place: Place) -> Result<(), Fault> 
             check_merged(inner, place)?;
         }
     }
-    match source {
-        "huggingFace" => Err(Fault::embedding("this server was built without local models")),
-        "ollama" | "rest" if !fields.contains_key("dimensions") => {
-            Err(Fault::embedding("the length of its vectors is not known: give `dimensions`"))
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// Taking back a field counts as giving it: a source that does not take the field refuses null too.
@@ -388,7 +383,7 @@ fn check_values(fields: &Map<String, Value>) -> Result<(), Fault> {
         return Err(Fault::settings(format!("`{url}` is no absolute URL")));
     }
     if let Some(template) = fields.get("documentTemplate").and_then(Value::as_str) {
-        templates::check_liquid(template).map_err(|why| Fault::settings(format!("`documentTemplate`: {why}")))?;
+        TextTemplate::parse(template).map_err(|why| Fault::settings(format!("`documentTemplate`: {why}")))?;
         if fields.get("documentTemplateMaxBytes").and_then(Value::as_u64) == Some(0) {
             return Err(Fault::settings("`documentTemplateMaxBytes` must be at least 1"));
         }

@@ -1,26 +1,10 @@
 //! Templates: Liquid texts, and the requests and answers of `rest` embedders with their placeholders.
 
-use std::sync::LazyLock;
-
 use serde_json::{Map, Value};
 
 use super::Fault;
-
-const TEXT: &str = "{{text}}";
-const FRAGMENT: &str = "{{fragment}}";
-const EMBEDDING: &str = "{{embedding}}";
-const REPEAT: &str = "{{..}}";
-
-/// Checks that a Liquid template parses, with the standard tags and filters.
-///
-/// # Errors
-/// What is wrong with it, in one line.
-pub(super) fn check_liquid(template: &str) -> Result<(), String> {
-    static PARSER: LazyLock<Option<liquid::Parser>> =
-        LazyLock::new(|| liquid::ParserBuilder::with_stdlib().build().ok());
-    let parser = PARSER.as_ref().ok_or("templates are not available")?;
-    parser.parse(template).map(drop).map_err(|error| error.to_string().lines().next().unwrap_or_default().to_string())
-}
+use crate::embedders::exchange::{EMBEDDING, FRAGMENT, Pattern, TEXT};
+use crate::embedders::template::TextTemplate;
 
 /// Checks `request`, `response`, the fragments and the address of an ollama server, as far as they are given.
 pub(super) fn check_requests(fields: &Map<String, Value>, is_ollama: bool) -> Result<(), Fault> {
@@ -35,11 +19,11 @@ pub(super) fn check_requests(fields: &Map<String, Value>, is_ollama: bool) -> Re
             check_strings(fragment).map_err(|why| Fault::embedding(format!("`{field}.{name}`: {why}")))?;
         }
     }
-    let wanted: &[&str] = if with_fragments { &[FRAGMENT] } else { &[TEXT, FRAGMENT] };
+    let wanted: &[&'static str] = if with_fragments { &[FRAGMENT] } else { &[TEXT, FRAGMENT] };
     let request = given("request").map(|request| placeholder(request, wanted, "request")).transpose()?;
     let response = given("response").map(|response| placeholder(response, &[EMBEDDING], "response")).transpose()?;
     if let (Some(request), Some(response)) = (request, response)
-        && request.repeated != response.repeated
+        && request.is_repeated() != response.is_repeated()
     {
         return Err(Fault::embedding("`request` and `response` must both repeat with `{{..}}`, or neither"));
     }
@@ -70,94 +54,14 @@ pub(super) fn check_fragments(fields: &Map<String, Value>, both_sides: bool) -> 
 /// Every string within a fragment is a template.
 fn check_strings(value: &Value) -> Result<(), String> {
     match value {
-        Value::String(template) => check_liquid(template),
+        Value::String(template) => TextTemplate::parse(template).map(drop),
         Value::Array(items) => items.iter().try_for_each(check_strings),
         Value::Object(fields) => fields.values().try_for_each(check_strings),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
     }
 }
 
-/// Where the one placeholder of a request or an answer stands.
-struct Placeholder {
-    /// Within the first item of a list whose second is `{{..}}`: once for each text.
-    repeated: bool,
-}
-
-/// Finds the one placeholder of `wanted`. A `{{..}}` must be the second item of a list, and the placeholder within the first.
-fn placeholder(value: &Value, wanted: &[&str], field: &str) -> Result<Placeholder, Fault> {
-    let mut scan = Scan { wanted, found: Vec::new(), repeats: 0, misplaced: false };
-    scan.walk(value, false);
-    let fault = |why: &str| Err(Fault::embedding(format!("`{field}` {why}")));
-    match scan.found[..] {
-        _ if scan.misplaced => fault("has a `{{..}}` that is not the second item of its list"),
-        _ if scan.repeats > 1 => fault("has more than one `{{..}}`"),
-        [repeated] if repeated || scan.repeats == 0 => Ok(Placeholder { repeated }),
-        [_] => fault("has its placeholder outside the list that `{{..}}` repeats"),
-        [] => fault(&format!("has no `{}`", wanted.join("` or `"))),
-        _ => fault(&format!("has more than one `{}`", wanted.join("` or `"))),
-    }
-}
-
-struct Scan<'a> {
-    wanted: &'a [&'a str],
-    /// For each placeholder met, whether it is repeated.
-    found: Vec<bool>,
-    repeats: usize,
-    misplaced: bool,
-}
-
-impl Scan<'_> {
-    fn walk(&mut self, value: &Value, repeated: bool) {
-        match value {
-            Value::String(text) if text == REPEAT => self.misplaced = true,
-            Value::String(text) if self.wanted.contains(&text.as_str()) => self.found.push(repeated),
-            Value::Array(items) => {
-                let repeats = items.len() > 1 && items[1] == REPEAT && items[0] != REPEAT;
-                self.repeats += usize::from(repeats);
-                for (at, item) in items.iter().enumerate() {
-                    if !(repeats && at == 1) {
-                        self.walk(item, repeated || (repeats && at == 0));
-                    }
-                }
-            }
-            Value::Object(fields) => fields.values().for_each(|value| self.walk(value, repeated)),
-            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_request_has_one_placeholder_and_at_most_one_repetition() {
-        let repeated = |value: Value| placeholder(&value, &[TEXT], "request").map(|found| found.repeated).ok();
-        for (value, wanted) in [
-            (json!("{{text}}"), Some(false)),
-            (json!({"input": ["{{text}}"]}), Some(false)),
-            (json!({"input": ["{{text}}", "{{..}}", "ignored"]}), Some(true)),
-            (json!({"x": [{"y": "{{text}}"}, "{{..}}"]}), Some(true)),
-            (json!(3), None),
-            (json!("a {{text}} b"), None),
-            (json!({"input": "{{..}}"}), None),
-            (json!(["{{..}}", "{{text}}"]), None),
-            (json!(["{{text}}", "x", "{{..}}"]), None),
-            (json!(["{{text}}", "{{..}}", "{{..}}"]), None),
-            (json!([["{{text}}", "{{..}}"], "{{..}}"]), None),
-            (json!({"a": ["x", "{{..}}"], "b": "{{text}}"}), None),
-            (json!({"a": ["{{text}}", "{{..}}"], "b": "{{text}}"}), None),
-        ] {
-            assert_eq!(repeated(value.clone()), wanted, "{value}");
-        }
-    }
-
-    #[test]
-    fn liquid_is_parsed_with_its_standard_library() {
-        assert_eq!(check_liquid(crate::api::settings::DEFAULT_TEMPLATE), Ok(()));
-        assert_eq!(check_liquid("{{ doc.a | upcase | join: ',' }} {{ anything }}"), Ok(()));
-        assert!(check_liquid("{{doc.t").is_err() && check_liquid("{{ doc.t | no_such_filter }}").is_err());
-    }
+/// Finds the one placeholder of `wanted` in a setting.
+fn placeholder(value: &Value, wanted: &[&'static str], field: &str) -> Result<Pattern, Fault> {
+    Pattern::parse(value, wanted).map_err(|why| Fault::embedding(format!("`{field}` {why}")))
 }

@@ -97,14 +97,12 @@ fn what_only_the_merged_embedder_shows_fails_the_task() {
         (json!({"model": "m"}), SETTINGS_CODE),
         (json!({"documentTemplate": "{{doc.t}}"}), SETTINGS_CODE),
         (json!({"dimensions": null}), SETTINGS_CODE),
-        (json!({"source": null}), EMBEDDING_CODE),
     ] {
         assert_eq!(in_task(&own, change.clone()).unwrap_err(), wanted, "{change}");
     }
     assert_eq!(in_task(&Settings::default(), json!({"searchFragments": null})).unwrap_err(), SETTINGS_CODE);
     let fragments = json!({"request": {"input": "{{fragment}}"}, "response": "{{embedding}}", "indexingFragments": {"a": {"value": "x"}}});
     assert_eq!(in_task(&Settings::default(), rest(fragments)).unwrap_err(), EMBEDDING_CODE);
-    assert_eq!(in_task(&Settings::default(), rest(json!({"dimensions": null}))).unwrap_err(), EMBEDDING_CODE);
 }
 
 #[test]

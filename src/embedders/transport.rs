@@ -1,0 +1,206 @@
+//! Asking an embedding service: several requests at a time, each tried again when that may help.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use serde_json::Value;
+use shards::runtime::{Nanos, Runtime};
+
+use super::source::{EmbedderOptions, Remote};
+use crate::archive::aside;
+use crate::http::Method;
+use crate::outgoing::{Client, Deadlines, Request, SendError};
+
+/// Texts in one request to a service that takes several.
+const TEXTS_PER_REQUEST: usize = 10;
+/// Requests under way for one caller.
+const REQUESTS_AT_ONCE: usize = 40;
+/// How often a request is tried again.
+const RETRIES_MAX: u32 = 10;
+/// What a service that is asked too often gets as a pause at least.
+const RATE_PAUSE: Duration = Duration::from_millis(100);
+/// Bytes of an answer that are read.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+/// Answers larger than this are read on a side thread: a millisecond of parsing is too long for an executor.
+const ASIDE_BYTES: usize = 16 << 10;
+/// How much of an error's answer is quoted.
+const QUOTE_BYTES: usize = 300;
+
+/// The way to embedding services from one core.
+pub(super) struct Transport {
+    runtime: Rc<dyn Runtime>,
+    client: Client,
+    timeout: Duration,
+    retry_wait_max: Duration,
+}
+
+/// Why there is no vector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// What happened, without the name of the embedder.
+    pub(super) why: String,
+    /// The status that was answered last, where there was one.
+    pub(super) status: Option<u16>,
+}
+
+impl Failure {
+    /// One that has no status.
+    pub(super) fn plain(why: impl Into<String>) -> Self {
+        Self { why: why.into(), status: None }
+    }
+}
+
+/// How one try went wrong.
+struct Fault {
+    failure: Failure,
+    /// How long to wait before the next, beside the growing pause; `None` when it would not help.
+    pause: Option<Duration>,
+}
+
+impl Transport {
+    pub(super) fn new(runtime: Rc<dyn Runtime>, client: Client, options: &EmbedderOptions) -> Self {
+        Self { runtime, client, timeout: options.timeout, retry_wait_max: options.retry_wait_max }
+    }
+
+    /// The vectors of the inputs, in their order. `retry_for`: no failed request is repeated after so long.
+    pub(super) async fn embed(
+        &self,
+        remote: &Remote,
+        inputs: Vec<Value>,
+        retry_for: Option<Duration>,
+    ) -> Vec<Result<Vec<f32>, Failure>> {
+        let size = if remote.request.is_repeated() { TEXTS_PER_REQUEST } else { 1 };
+        let give_up = retry_for.map(|time| self.runtime.now().after(time));
+        let chunks: Vec<Vec<Value>> = inputs.chunks(size).map(<[Value]>::to_vec).collect();
+        let asked = chunks.into_iter().map(|chunk| self.chunk(remote, chunk, give_up));
+        let answers: Vec<Vec<_>> = stream::iter(asked).buffered(REQUESTS_AT_ONCE).collect().await;
+        answers.into_iter().flatten().collect()
+    }
+
+    /// The vectors of the inputs of one request, one result for each.
+    async fn chunk(
+        &self,
+        remote: &Remote,
+        inputs: Vec<Value>,
+        give_up: Option<Nanos>,
+    ) -> Vec<Result<Vec<f32>, Failure>> {
+        match self.ask(remote, &inputs, give_up).await {
+            Ok(vectors) => vectors.into_iter().map(Ok).collect(),
+            // One text that is too long has all of them refused.
+            Err(failure) if remote.is_openai && failure.status == Some(400) => {
+                let mut results = Vec::with_capacity(inputs.len());
+                for input in inputs {
+                    let cut = super::tokens::cut(&*self.runtime, input).await;
+                    let result = self.ask(remote, &[cut], give_up).await;
+                    results.push(result.and_then(|vectors| vectors.into_iter().next().ok_or_else(|| failure.clone())));
+                }
+                results
+            }
+            Err(failure) => vec![Err(failure); inputs.len()],
+        }
+    }
+
+    /// Makes one request, again and again while that may help.
+    async fn ask(&self, remote: &Remote, inputs: &[Value], give_up: Option<Nanos>) -> Result<Vec<Vec<f32>>, Failure> {
+        let body = Rc::new(remote.request.fill(inputs).to_string().into_bytes());
+        let mut retries = 0;
+        loop {
+            let fault = match self.ask_once(remote, body.clone(), inputs.len()).await {
+                Ok(vectors) => return Ok(vectors),
+                Err(fault) => fault,
+            };
+            let Some(pause) = fault.pause else { return Err(fault.failure) };
+            if retries == RETRIES_MAX || give_up.is_some_and(|moment| self.runtime.now() >= moment) {
+                return Err(fault.failure);
+            }
+            let wait = self.wait(retries, pause);
+            tracing::debug!(error = fault.failure.why, ?wait, "an embedding service is asked again");
+            self.runtime.sleep(wait).await;
+            retries += 1;
+        }
+    }
+
+    /// The pause grows tenfold each time; its random part keeps many clients of one service apart.
+    fn wait(&self, retries: u32, pause: Duration) -> Duration {
+        let grown = pause + Duration::from_millis(10u64.saturating_pow(retries));
+        let longest = u64::try_from(grown.min(self.retry_wait_max).as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(longest.saturating_add(self.runtime.random_u64() % longest.saturating_add(1).max(1)))
+    }
+
+    async fn ask_once(&self, remote: &Remote, body: Rc<Vec<u8>>, count: usize) -> Result<Vec<Vec<f32>>, Fault> {
+        let answer = self.client.fetch(self.request(remote, body), ANSWER_BYTES_MAX).await.map_err(unsent)?;
+        if !(200..300).contains(&answer.status) {
+            return Err(refused(answer.status, &answer.body));
+        }
+        let (response, body) = (remote.response.clone(), answer.body);
+        let is_large = body.len() > ASIDE_BYTES;
+        let read = move || match serde_json::from_slice::<Value>(&body) {
+            Err(error) => Err((format!("its answer is not JSON: {error}"), true)),
+            Ok(value) => response.vectors(&value, count).map_err(|why| (format!("its answer {why}"), false)),
+        };
+        let vectors = match is_large {
+            true => aside(&*self.runtime, read).await.unwrap_or_else(|error| Err((error.to_string(), false))),
+            false => read(),
+        };
+        vectors.map_err(|(why, may_help)| Fault {
+            failure: Failure { why, status: None },
+            pause: may_help.then_some(Duration::ZERO),
+        })
+    }
+
+    fn request(&self, remote: &Remote, body: Rc<Vec<u8>>) -> Request {
+        let (mut content_type, mut request) =
+            ("application/json", Request::new(Method::Post, remote.url.clone(), Deadlines::all(self.timeout)));
+        request = request.closes().bearer(remote.bearer.as_deref());
+        for (name, value) in &remote.headers {
+            if name.eq_ignore_ascii_case("content-type") {
+                content_type = value;
+            } else {
+                request = request.header(name, value);
+            }
+        }
+        request.body(content_type, body)
+    }
+}
+
+/// A request that has no answer.
+fn unsent(error: SendError) -> Fault {
+    let pause = error.is_transient().then_some(Duration::ZERO);
+    Fault { failure: Failure { why: format!("it could not be reached: {error}"), status: None }, pause }
+}
+
+/// An answer that is no success.
+fn refused(status: u16, body: &[u8]) -> Fault {
+    let quoted = String::from_utf8_lossy(&body[..body.len().min(QUOTE_BYTES)]);
+    let pause = match status {
+        429 => Some(RATE_PAUSE),
+        400..=499 => None,
+        _ => Some(Duration::ZERO),
+    };
+    let why = match status {
+        401 | 403 => format!("it refused the key with status {status}: {quoted}"),
+        429 => format!("it was asked too often (status 429): {quoted}"),
+        _ => format!("it answered with status {status}: {quoted}"),
+    };
+    Fault { failure: Failure { why, status: Some(status) }, pause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        let pause = |status| refused(status, b"").pause;
+        assert_eq!((pause(400), pause(401), pause(404), pause(422)), (None, None, None, None));
+        assert_eq!(pause(429), Some(RATE_PAUSE));
+        assert_eq!(
+            (pause(500), pause(503), pause(304)),
+            (Some(Duration::ZERO), Some(Duration::ZERO), Some(Duration::ZERO))
+        );
+        assert!(unsent(SendError::Connect("x".into())).pause.is_some());
+        assert!(unsent(SendError::Forbidden([127, 0, 0, 1].into())).pause.is_some());
+        assert!(unsent(SendError::Header("x".into())).pause.is_none());
+    }
+}
