@@ -1,10 +1,11 @@
 //! Reserved fields: what `_geo`, `_geojson` and `_vectors` must look like when a document is added.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::document::names::VECTORS;
 use crate::document::payload::DocumentFields;
 use crate::error::UserError;
+use crate::facets::geo::shapes::check_shape;
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
 use crate::settings::{FilterableRule, Settings};
@@ -71,7 +72,7 @@ fn check_geo(geo: &Value, id: &str) -> Result<(), UserError> {
     };
     let number = |name: &str| match members.get(name) {
         Some(Value::Number(_)) => true,
-        Some(Value::String(text)) => text.trim().parse::<f64>().is_ok_and(f64::is_finite),
+        Some(Value::String(text)) => text.parse::<f64>().is_ok_and(f64::is_finite),
         _ => false,
     };
     if !number("lat") || !number("lng") {
@@ -80,48 +81,10 @@ fn check_geo(geo: &Value, id: &str) -> Result<(), UserError> {
     if members.len() != 2 { fail("holds more than `lat` and `lng`") } else { Ok(()) }
 }
 
-/// The outer shape only: a known type with the member that goes with it.
 fn check_geojson(shape: &Value, id: &str) -> Result<(), UserError> {
-    if is_geojson(shape, 0) {
-        return Ok(());
-    }
-    let message = format!("The `_geojson` field in the document with the id: `{id}` is not a valid GeoJSON value.");
-    Err(UserError::new("invalid_document_geo_field", message))
-}
-
-fn is_geojson(shape: &Value, depth: u32) -> bool {
-    /// Nesting of geometry collections; more has no use.
-    const COLLECTIONS_MAX: u32 = 16;
-    let Value::Object(members) = shape else { return false };
-    let list = |name: &str| members.get(name).and_then(Value::as_array);
-    let each = |name: &str| list(name).is_some_and(|items| items.iter().all(|item| is_geojson(item, depth + 1)));
-    match members.get("type").and_then(Value::as_str) {
-        _ if depth > COLLECTIONS_MAX => false,
-        Some("Point") => list("coordinates").is_some_and(|items| is_position(items)),
-        Some("MultiPoint" | "LineString") => is_coordinates(members, 1),
-        Some("Polygon" | "MultiLineString") => is_coordinates(members, 2),
-        Some("MultiPolygon") => is_coordinates(members, 3),
-        Some("GeometryCollection") => each("geometries"),
-        Some("Feature") => {
-            members.get("geometry").is_some_and(|geometry| geometry.is_null() || is_geojson(geometry, depth + 1))
-        }
-        Some("FeatureCollection") => each("features"),
-        _ => false,
-    }
-}
-
-fn is_coordinates(members: &Map<String, Value>, depth: u32) -> bool {
-    fn nested(items: &[Value], depth: u32) -> bool {
-        if depth == 0 {
-            return is_position(items);
-        }
-        items.iter().all(|item| item.as_array().is_some_and(|items| nested(items, depth - 1)))
-    }
-    members.get("coordinates").and_then(Value::as_array).is_some_and(|items| nested(items, depth))
-}
-
-fn is_position(items: &[Value]) -> bool {
-    items.len() >= 2 && items.iter().all(Value::is_number)
+    let named =
+        |error: UserError| UserError::new(error.code, format!("In the document with the id `{id}`: {}", error.message));
+    check_shape(shape).map(drop).map_err(named)
 }
 
 fn check_vectors(vectors: Option<&Value>, id: &str, settings: &Settings) -> Result<(), UserError> {
@@ -205,21 +168,6 @@ mod tests {
             [json!({"lat": 1}), json!({"lat": null, "lng": 1}), json!({"lat": 1, "lng": 1, "x": 1}), json!([1, 2])];
         for bad in bad.into_iter().chain([json!("1,2"), json!({"lat": "x", "lng": 1})]) {
             assert_eq!(check_geo(&bad, "1").unwrap_err().code, "invalid_document_geo_field", "{bad}");
-        }
-    }
-
-    #[test]
-    fn shapes_are_geojson() {
-        for good in [
-            json!({"type": "Point", "coordinates": [1, 2]}),
-            json!({"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}),
-            json!({"type": "Feature", "geometry": {"type": "Point", "coordinates": [1, 2]}, "properties": {}}),
-        ] {
-            assert!(is_geojson(&good, 0), "{good}");
-        }
-        for bad in [json!(null), json!({"type": "Point"}), json!({"type": "Point", "coordinates": [[1, 2]]}), json!({})]
-        {
-            assert!(!is_geojson(&bad, 0), "{bad}");
         }
     }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use ahash::AHashSet;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use crate::facets::geo::shapes::{Shape, shape_of};
 use crate::facets::geo::{self, GeoPoint};
 use crate::facets::normalise::{cut, normalise, number_bits};
 use crate::fields::FieldsMap;
@@ -19,6 +20,8 @@ pub struct Facts {
     pub fields: BTreeMap<FieldId, FieldFacts>,
     /// The document's valid `_geo`, where the index's settings ask for it.
     pub point: Option<GeoPoint>,
+    /// The document's valid `_geojson`, likewise.
+    pub shape: Option<Shape>,
 }
 
 /// The facts of one document on one path.
@@ -50,7 +53,7 @@ pub struct Extractor<'s> {
     /// When set, facts of other fields are left out: for a rebuild of some columns.
     only: Option<AHashSet<FieldId>>,
     takes_points: bool,
-    hides_shapes: bool,
+    takes_shapes: bool,
     /// By field number: whether its facts are wanted. As long as the part of the fields map seen so far.
     wanted: Vec<bool>,
     /// Every dotted beginning of a wanted path, itself included: what need not be entered is passed over.
@@ -64,13 +67,13 @@ impl<'s> Extractor<'s> {
             settings,
             only: None,
             takes_points: geo::takes_points(settings),
-            hides_shapes: geo::takes_shapes(settings),
+            takes_shapes: geo::takes_shapes(settings),
             wanted: Vec::new(),
             leads: AHashSet::new(),
         }
     }
 
-    /// Facts of these fields alone (as far as they are faceted), and of points if `points`.
+    /// Facts of these fields alone (as far as they are faceted), and points and shapes.
     pub fn only(settings: &'s Settings, fields: impl IntoIterator<Item = FieldId>) -> Self {
         Self { only: Some(fields.into_iter().collect()), ..Self::new(settings) }
     }
@@ -89,7 +92,10 @@ impl<'s> Extractor<'s> {
                     self.add_point(fields, json, &mut facts);
                     continue;
                 }
-                "_geojson" if self.hides_shapes => continue,
+                "_geojson" if self.takes_shapes => {
+                    facts.shape = serde_json::from_slice(json).ok().and_then(|value| shape_of(&value));
+                    continue;
+                }
                 _ if !self.leads.contains(name) => continue,
                 _ => {}
             }

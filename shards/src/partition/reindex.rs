@@ -8,7 +8,7 @@ use super::words::DocumentWords;
 use super::writer::{PartitionWriter, ReindexParts};
 use crate::document::record::Record;
 use crate::facets::Extractor;
-use crate::facets::columns::{ReindexPlan, drop_field, drop_points};
+use crate::facets::columns::{ReindexPlan, drop_field, drop_places};
 use crate::ids::LocalDocId;
 use crate::settings::Settings;
 use crate::text::dictionary::Dictionary;
@@ -53,8 +53,10 @@ pub(super) async fn reindex(writer: &mut PartitionWriter, old: &Settings) -> Res
             parts.runtime.yield_now().await;
         }
     }
-    while plan.drop_points && !drop_points(&mut *parts.txn, DROP_STEP)? {
-        parts.runtime.yield_now().await;
+    for place in &plan.drop_places {
+        while !drop_places(&mut *parts.txn, *place, DROP_STEP)? {
+            parts.runtime.yield_now().await;
+        }
     }
     if words {
         for tree in [POSTINGS, DICTIONARY, WORD_COUNTS] {

@@ -32,3 +32,8 @@ pub const FIELDS: TreeId = TreeId(11);
 /// `doc` -> for each searchable field with at most 30 indexed words: the field's distance from the one before (varint) and how
 /// many words (u8).
 pub const WORD_COUNTS: TreeId = TreeId(12);
+/// `doc` -> the shape in `_geojson` (see `facets::geo::shapes`) of documents with a valid one.
+pub const GEO_SHAPES: TreeId = TreeId(13);
+/// what (u8: points or shapes), code and level of a cell (u32, u8; see `facets::geo::cells`), doc >> 16 (u16) -> bitmap of
+/// doc & 0xffff.
+pub const GEO_CELLS: TreeId = TreeId(14);

@@ -11,8 +11,8 @@ use super::error::PartitionError;
 use super::gather::{Gatherer, KindChanges};
 use super::memory::{PartitionMemory, documents_key, encode_chunk};
 use super::trees::{
-    DICTIONARY, DOCUMENTS, FACET_FLAGS, FACET_NUMBERS, FACET_ORIGINALS, FACET_STRINGS, FACET_VALUES, GEO_POINTS, META,
-    POSTINGS, WORD_COUNTS,
+    DICTIONARY, DOCUMENTS, FACET_FLAGS, FACET_NUMBERS, FACET_ORIGINALS, FACET_STRINGS, FACET_VALUES, GEO_CELLS,
+    GEO_POINTS, GEO_SHAPES, META, POSTINGS, WORD_COUNTS,
 };
 use super::words::{DocumentWords, WordReader};
 use crate::document::names::VECTORS;
@@ -161,8 +161,9 @@ impl PartitionWriter {
             }
             checkpoint.tick(&*self.runtime).await;
         }
-        let columns = [FACET_NUMBERS, FACET_STRINGS, FACET_ORIGINALS, FACET_FLAGS, FACET_VALUES, GEO_POINTS];
-        for tree in columns.into_iter().chain([DOCUMENTS, POSTINGS, DICTIONARY, WORD_COUNTS]) {
+        let columns = [FACET_NUMBERS, FACET_STRINGS, FACET_ORIGINALS, FACET_FLAGS, FACET_VALUES];
+        let places = [GEO_POINTS, GEO_SHAPES, GEO_CELLS];
+        for tree in columns.into_iter().chain(places).chain([DOCUMENTS, POSTINGS, DICTIONARY, WORD_COUNTS]) {
             self.txn.clear(tree)?;
         }
         self.touch_all();

@@ -1,5 +1,6 @@
 //! Keys of the columns. Integers are big-endian, so that byte order is the order of values.
 
+use crate::facets::geo::cells::Cell;
 use crate::ids::{FieldId, LocalDocId};
 
 /// Longest operand that can matter to a comparison with stored strings, in bytes: those have at most 468.
@@ -15,6 +16,16 @@ pub enum Flag {
     Null = 1,
     /// It is an empty string, array or object.
     Empty = 2,
+}
+
+/// What lies in a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Place {
+    /// The `_geo` of documents.
+    Point = 0,
+    /// Their `_geojson`.
+    Shape = 1,
 }
 
 /// The beginning of all keys of a field.
@@ -75,6 +86,20 @@ pub(super) fn flag(field: FieldId, flag: Flag) -> Vec<u8> {
     key
 }
 
+/// As [`number`], for a cell.
+pub(super) fn cell(place: Place, cell: Cell) -> Vec<u8> {
+    let mut key = cell_start(place, cell.code);
+    key.push(cell.level);
+    key
+}
+
+/// The beginning of the keys of cells that begin at a code.
+pub(super) fn cell_start(place: Place, code: u32) -> Vec<u8> {
+    let mut key = vec![place as u8];
+    key.extend_from_slice(&code.to_be_bytes());
+    key
+}
+
 /// The key of a document's values on a field.
 pub(super) fn values(field: FieldId, document: LocalDocId) -> [u8; 6] {
     let [high, low] = field.0.to_be_bytes();
@@ -82,7 +107,7 @@ pub(super) fn values(field: FieldId, document: LocalDocId) -> [u8; 6] {
     [high, low, a, b, c, d]
 }
 
-/// The document of a `FACET_VALUES` or `GEO_POINTS` key.
+/// The document of a `FACET_VALUES`, `GEO_POINTS` or `GEO_SHAPES` key.
 pub(super) fn document_of(key: &[u8]) -> Option<LocalDocId> {
     key.last_chunk().map(|bytes| LocalDocId(u32::from_be_bytes(*bytes)))
 }

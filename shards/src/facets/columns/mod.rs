@@ -7,6 +7,8 @@
 //! | `FACET_FLAGS` | field, kind, `doc >> 16` | block: documents whose field exists, is null, is empty |
 //! | `FACET_VALUES` | field, doc | the document's values and spellings ([`values`]) |
 //! | `GEO_POINTS` | doc | latitude, longitude |
+//! | `GEO_SHAPES` | doc | the shape (`geo::shapes`) |
+//! | `GEO_CELLS` | points or shapes, cell, `doc >> 16` | block: the documents under this cell (`geo::cells`) |
 //!
 //! A value's documents are cut into blocks of 65,536 numbers, so that an update rewrites only the blocks it touches. The
 //! original spelling of a string is read from `FACET_VALUES` of the document in question: which spelling a client sees
@@ -23,9 +25,9 @@ mod tests;
 mod values;
 mod writer;
 
-pub use keys::Flag;
+pub use keys::{Flag, Place};
 pub use reader::{Columns, Visit};
-pub use reindex::{ReindexPlan, drop_field, drop_points};
+pub use reindex::{ReindexPlan, drop_field, drop_places};
 pub use store::{ColumnError, ColumnRead, ColumnWrite, Entry};
 pub use values::DocValues;
 pub use writer::ColumnWriter;

@@ -7,13 +7,20 @@ use storage_engine::TreeId;
 
 use super::block::Block;
 use super::gather::Gather;
-use super::keys::{self, Flag};
+use super::keys::{self, Flag, Place};
 use super::store::{ColumnError, ColumnRead};
 use super::values::DocValues;
 use crate::facets::geo::GeoPoint;
+use crate::facets::geo::cells::{Bounds, cover};
+use crate::facets::geo::shapes::Region;
 use crate::facets::normalise::STRING_BYTES_MAX;
 use crate::ids::{FieldId, LocalDocId};
-use crate::partition::trees::{FACET_FLAGS, FACET_NUMBERS, FACET_STRINGS, FACET_VALUES, GEO_POINTS};
+use crate::partition::trees::{
+    FACET_FLAGS, FACET_NUMBERS, FACET_STRINGS, FACET_VALUES, GEO_CELLS, GEO_POINTS, GEO_SHAPES,
+};
+
+/// Fewer points than this are looked up one by one.
+const SCATTERED_MAX: u64 = 20_000;
 
 /// Called with each value of a walk and its documents; `Break` ends the walk.
 pub type Visit<'v, V> = dyn FnMut(&V, RoaringBitmap) -> Result<ControlFlow<()>, ColumnError> + 'v;
@@ -123,9 +130,24 @@ impl<'a> Columns<'a> {
         bytes.map(|bytes| decode_point(bytes).ok_or(ColumnError::Corrupt(GEO_POINTS))).transpose()
     }
 
-    /// The documents whose point satisfies `belongs`. Looks at every point.
-    pub fn with_point(&self, belongs: impl Fn(GeoPoint) -> bool) -> Result<RoaringBitmap, ColumnError> {
+    /// The documents whose point satisfies `belongs`, which no point within the usual ranges and out of these rectangles does.
+    pub fn with_point(
+        &self,
+        within: &[Bounds],
+        belongs: impl Fn(GeoPoint) -> bool,
+    ) -> Result<RoaringBitmap, ColumnError> {
         let mut found = RoaringBitmap::new();
+        let candidates = self.near(Place::Point, within)?;
+        if candidates.len() < SCATTERED_MAX {
+            for document in &candidates {
+                let point = self.point(LocalDocId(document))?.ok_or(ColumnError::Corrupt(GEO_POINTS))?;
+                if belongs(point) {
+                    found.insert(document);
+                }
+            }
+            return Ok(found);
+        }
+        // So many are read faster one after the other than looked up.
         self.store.scan(GEO_POINTS, &[0], &mut |key, value| {
             let point = decode_point(value).ok_or(ColumnError::Corrupt(GEO_POINTS))?;
             if belongs(point) {
@@ -134,6 +156,34 @@ impl<'a> Columns<'a> {
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(found)
+    }
+
+    /// The documents whose shape meets the region.
+    pub fn with_shape(&self, region: &Region) -> Result<RoaringBitmap, ColumnError> {
+        let mut found = RoaringBitmap::new();
+        for document in &self.near(Place::Shape, region.bounds())? {
+            let shape = self.store.get(GEO_SHAPES, &document.to_be_bytes())?;
+            let meets = shape.and_then(|shape| region.meets(shape).ok());
+            if meets.ok_or(ColumnError::Corrupt(GEO_SHAPES))? {
+                found.insert(document);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The documents under the cells of these rectangles: all that meet them, and some that lie near.
+    fn near(&self, place: Place, rectangles: &[Bounds]) -> Result<RoaringBitmap, ColumnError> {
+        let cover = cover(rectangles);
+        let mut near = RoaringBitmap::new();
+        for cell in cover.wholes {
+            let after = cell.last_code().checked_add(1);
+            let before = after.map_or_else(|| vec![place as u8 + 1], |code| keys::cell_start(place, code));
+            near |= self.between(GEO_CELLS, &keys::cell(place, cell), Some(&before), |_| true)?;
+        }
+        for cell in cover.around {
+            near |= self.starting(GEO_CELLS, &keys::cell(place, cell))?;
+        }
+        Ok(near)
     }
 
     /// Visits the numbers of a field, as bits, in order.

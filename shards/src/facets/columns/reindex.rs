@@ -2,12 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use super::keys;
+use super::keys::{self, Place};
 use super::store::{ColumnError, ColumnWrite};
 use crate::facets::geo;
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
-use crate::partition::trees::{FACET_FLAGS, FACET_NUMBERS, FACET_STRINGS, FACET_VALUES, GEO_POINTS};
+use crate::partition::trees::{
+    FACET_FLAGS, FACET_NUMBERS, FACET_STRINGS, FACET_VALUES, GEO_CELLS, GEO_POINTS, GEO_SHAPES,
+};
 use crate::settings::{Settings, covers_subtree};
 
 /// What must be done when an index's settings change: first drop, then extract from every document with
@@ -18,10 +20,10 @@ pub struct ReindexPlan {
     pub drop: Vec<FieldId>,
     /// Fields whose facts must be read from every document.
     pub add: Vec<FieldId>,
-    /// Points are no longer kept.
-    pub drop_points: bool,
-    /// Points must be read from every document.
-    pub add_points: bool,
+    /// Points, shapes are no longer kept.
+    pub drop_places: Vec<Place>,
+    /// Points, shapes must be read from every document.
+    pub add_places: bool,
 }
 
 impl ReindexPlan {
@@ -29,8 +31,12 @@ impl ReindexPlan {
     pub fn between(fields: &FieldsMap, old: &Settings, new: &Settings) -> Self {
         let points = (geo::takes_points(old), geo::takes_points(new));
         let shapes = (geo::takes_shapes(old), geo::takes_shapes(new));
-        let mut plan =
-            Self { drop_points: points == (true, false), add_points: points == (false, true), ..Self::default() };
+        let mut plan = Self { add_places: [points, shapes].contains(&(false, true)), ..Self::default() };
+        for (place, takes) in [(Place::Point, points), (Place::Shape, shapes)] {
+            if takes == (true, false) {
+                plan.drop_places.push(place);
+            }
+        }
         for (field, name) in fields.iter() {
             // Whether `_geo` is a place or an ordinary object decides what its facts are.
             let changes_meaning = (points.0 != points.1 && covers_subtree("_geo", name))
@@ -48,7 +54,7 @@ impl ReindexPlan {
 
     /// Whether any document must be read.
     pub fn reads_documents(&self) -> bool {
-        !self.add.is_empty() || self.add_points
+        !self.add.is_empty() || self.add_places
     }
 }
 
@@ -62,9 +68,13 @@ pub fn drop_field(store: &mut dyn ColumnWrite, field: FieldId, entries_max: usiz
     Ok(true)
 }
 
-/// Deletes all points, at most about `entries_max`; true when none is left.
-pub fn drop_points(store: &mut dyn ColumnWrite, entries_max: usize) -> Result<bool, ColumnError> {
-    drop_starting(store, GEO_POINTS, &[], entries_max)
+/// Deletes all points or shapes, at most about `entries_max` entries; true when none is left.
+pub fn drop_places(store: &mut dyn ColumnWrite, place: Place, entries_max: usize) -> Result<bool, ColumnError> {
+    let tree = match place {
+        Place::Point => GEO_POINTS,
+        Place::Shape => GEO_SHAPES,
+    };
+    Ok(drop_starting(store, tree, &[], entries_max)? && drop_starting(store, GEO_CELLS, &[place as u8], entries_max)?)
 }
 
 fn drop_starting(

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use serde_json::{Value, json};
 
-use super::{ColumnWriter, Columns, Flag, ReindexPlan, drop_field, drop_points};
+use super::{ColumnWriter, Columns, Flag, ReindexPlan, drop_field, drop_places};
 use crate::facets::Extractor;
 use crate::facets::filter::tests::document;
 use crate::facets::test_support::{Facets, filterable};
@@ -29,8 +29,8 @@ fn reindex(facets: &mut Facets, settings: Settings) {
     for field in &plan.drop {
         while !drop_field(&mut facets.columns, *field, 3).expect("memory does not fail") {}
     }
-    if plan.drop_points {
-        while !drop_points(&mut facets.columns, 3).expect("memory does not fail") {}
+    for place in &plan.drop_places {
+        while !drop_places(&mut facets.columns, *place, 3).expect("memory does not fail") {}
     }
     let mut extractor = Extractor::only(&settings, plan.add.iter().copied());
     let mut writer = ColumnWriter::new();

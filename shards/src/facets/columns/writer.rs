@@ -6,14 +6,18 @@ use smallvec::SmallVec;
 use storage_engine::TreeId;
 
 use super::block::{self, Block};
-use super::keys::{self, Flag};
+use super::keys::{self, Flag, Place};
 use super::store::{ColumnError, ColumnWrite};
 use super::values;
 use crate::facets::extract::{Facts, FieldFacts};
 use crate::facets::geo::GeoPoint;
+use crate::facets::geo::cells::{Bounds, cells_of};
+use crate::facets::geo::shapes::Shape;
 use crate::ids::{FieldId, LocalDocId};
 use crate::partition::terms::{TermNo, Terms};
-use crate::partition::trees::{FACET_FLAGS, FACET_NUMBERS, FACET_STRINGS, FACET_VALUES, GEO_POINTS};
+use crate::partition::trees::{
+    FACET_FLAGS, FACET_NUMBERS, FACET_STRINGS, FACET_VALUES, GEO_CELLS, GEO_POINTS, GEO_SHAPES,
+};
 use crate::segments::Segments;
 
 /// Gathers what changes in the columns, then writes each touched entry once, in ascending order of keys.
@@ -27,6 +31,9 @@ pub struct ColumnWriter {
     values: BTreeMap<[u8; 6], Vec<u8>>,
     values_bytes: usize,
     points: BTreeMap<LocalDocId, Option<GeoPoint>>,
+    /// What shapes become, and about how many bytes they take.
+    shapes: BTreeMap<LocalDocId, Option<Box<[u8]>>>,
+    shapes_bytes: usize,
     /// How far a flush is; none is under way at the first step.
     stage: Stage,
 }
@@ -98,7 +105,27 @@ impl ColumnWriter {
             }
         }
         if old.point != new.point {
+            let bounds = |facts: &Facts| facts.point.map(|point| Bounds::of_point(point.lng, point.lat));
+            self.change_place(Place::Point, document, bounds(old), bounds(new));
             self.points.insert(document, new.point);
+        }
+        if old.shape != new.shape {
+            let bounds = |facts: &Facts| facts.shape.as_ref().map(Shape::bounds);
+            self.change_place(Place::Shape, document, bounds(old), bounds(new));
+            let shape = new.shape.as_ref().map(|shape| Box::from(shape.bytes()));
+            self.shapes_bytes += new.shape.as_ref().map_or(0, |shape| shape.bytes().len());
+            self.shapes.insert(document, shape);
+        }
+    }
+
+    fn change_place(&mut self, place: Place, document: LocalDocId, old: Option<Bounds>, new: Option<Bounds>) {
+        let (old, new) = (old.map(|old| cells_of(&old)), new.map(|new| cells_of(&new)));
+        let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+        for cell in old.iter().filter(|cell| !new.contains(cell)) {
+            self.change(GEO_CELLS, &keys::cell(place, *cell), document, false);
+        }
+        for cell in new.iter().filter(|cell| !old.contains(cell)) {
+            self.change(GEO_CELLS, &keys::cell(place, *cell), document, true);
         }
     }
 
@@ -152,7 +179,7 @@ impl ColumnWriter {
 
     /// About how much memory the gathered changes take, in bytes.
     pub fn pending_bytes(&self) -> usize {
-        let entries = self.values.len() * 64 + self.points.len() * 40;
+        let entries = self.values.len() * 64 + (self.points.len() + self.shapes.len()) * 40 + self.shapes_bytes;
         // A flush needs half as much again for each change.
         self.blocks.memory_bytes() + self.changes.len() * size_of::<Change>() * 3 / 2 + self.values_bytes + entries
     }
@@ -222,7 +249,7 @@ impl ColumnWriter {
         if until < self.blocks.len() { Stage::Sort(until, order) } else { Stage::Write(order) }
     }
 
-    /// Writes values and points, after the blocks.
+    /// Writes values, points and shapes, after the blocks.
     fn flush_rest(&mut self, store: &mut dyn ColumnWrite, order: Order, mut left: usize) -> Result<bool, ColumnError> {
         self.stage = Stage::Write(order);
         while let Some((key, bytes)) = self.values.pop_first() {
@@ -246,6 +273,18 @@ impl ColumnWriter {
                     store.put(GEO_POINTS, &key, &value)?;
                 }
                 None => store.delete(GEO_POINTS, &key)?,
+            }
+        }
+        while let Some((document, shape)) = self.shapes.pop_first() {
+            if left == 0 {
+                self.shapes.insert(document, shape);
+                return Ok(false);
+            }
+            left -= 1;
+            let key = document.0.to_be_bytes();
+            match shape {
+                Some(bytes) => store.put(GEO_SHAPES, &key, &bytes)?,
+                None => store.delete(GEO_SHAPES, &key)?,
             }
         }
         *self = Self::new();

@@ -9,7 +9,8 @@ use super::check::SHARD;
 use super::tree::{Comparison, GeoTest, Node, Operator, Test};
 use crate::error::UserError;
 use crate::facets::columns::{ColumnError, Columns, Flag};
-use crate::facets::geo;
+use crate::facets::geo::shapes::Region;
+use crate::facets::geo::{self, GeoPoint};
 use crate::facets::normalise::{normalise, number_bits, parse_number};
 use crate::facets::source::{FacetError, FacetSource};
 use crate::ids::FieldId;
@@ -27,6 +28,9 @@ impl Filter {
         Evaluation { source, columns: source.columns(), code: self.code }.node(&self.root)
     }
 }
+
+/// Corners of the polygon that stands for a circle among shapes.
+const CIRCLE_CORNERS: f64 = 125.0;
 
 struct Evaluation<'s> {
     source: &'s dyn FacetSource,
@@ -173,11 +177,11 @@ impl Evaluation<'_> {
     fn geo(&self, test: &GeoTest) -> Result<RoaringBitmap, FacetError> {
         let settings = self.source.settings();
         let (points, shapes) = (geo::filters_points(settings), geo::takes_shapes(settings));
-        let in_range = |point: geo::GeoPoint| {
+        let in_range = |point: GeoPoint| {
             if point.is_in_range() {
                 return Ok(());
             }
-            let geo::GeoPoint { lat, lng } = point;
+            let GeoPoint { lat, lng } = point;
             Err(self
                 .fail(&format!("`{lat}, {lng}`: latitudes are between -90 and 90, longitudes between -180 and 180")))
         };
@@ -187,14 +191,22 @@ impl Evaluation<'_> {
         if !points && !shapes {
             return Err(self.fail("`_geo` and `_geojson` are not filterable"));
         }
+        let mut selected = RoaringBitmap::new();
         match test {
             GeoTest::Radius { centre, radius_m, resolution } => {
                 in_range(*centre)?;
-                if resolution.is_some_and(|resolution| !(3.0..=1000.0).contains(&resolution.trunc())) {
+                let corners = resolution.map_or(CIRCLE_CORNERS, f64::trunc);
+                if !(3.0..=1000.0).contains(&corners) {
                     return Err(self.fail("the resolution of `_geoRadius` is between 3 and 1000"));
                 }
-                self.refuse_shapes(shapes)?;
-                Ok(self.columns.with_point(|point| centre.distance_m(point) <= *radius_m)?)
+                if points {
+                    let within = geo::around(*centre, *radius_m);
+                    let near = |point: GeoPoint| centre.distance_m(point) <= *radius_m;
+                    selected |= self.columns.with_point(&within, near)?;
+                }
+                if shapes {
+                    selected |= self.columns.with_shape(&Region::circle(*centre, *radius_m, corners as usize))?;
+                }
             }
             GeoTest::Box(bounds) => {
                 in_range(bounds.top_right)?;
@@ -202,20 +214,19 @@ impl Evaluation<'_> {
                 if bounds.top_right.lat < bounds.bottom_left.lat {
                     return Err(self.fail("the top of a `_geoBoundingBox` must not be below its bottom"));
                 }
-                self.refuse_shapes(shapes)?;
-                Ok(self.columns.with_point(|point| bounds.contains(point))?)
+                if points {
+                    selected |= self.columns.with_point(&bounds.bounds(), |point| bounds.contains(point))?;
+                }
+                if shapes {
+                    selected |= self.columns.with_shape(&Region::rectangle(bounds))?;
+                }
             }
             GeoTest::Polygon(points) => {
                 points.iter().copied().try_for_each(in_range)?;
-                self.refuse_shapes(shapes)?;
-                Ok(RoaringBitmap::new())
+                selected = self.columns.with_shape(&Region::polygon(points))?;
             }
         }
-    }
-
-    /// Shapes are not indexed: an answer without them would be incomplete, so there is none.
-    fn refuse_shapes(&self, shapes: bool) -> Result<(), FacetError> {
-        if shapes { Err(self.fail("filtering on the shapes in `_geojson` is not supported")) } else { Ok(()) }
+        Ok(selected)
     }
 
     fn fail(&self, message: &str) -> FacetError {

@@ -1,6 +1,12 @@
-//! Points on the globe: what a document's `_geo` may be, distances, and the shapes of geo filters.
+//! Places on the globe: points (`_geo`), [`shapes`] (`_geojson`), distances, and the [`cells`] by which filters find documents.
+
+pub mod cells;
+pub mod shapes;
 
 use serde_json::Value;
+use smallvec::{SmallVec, smallvec};
+
+use cells::Bounds;
 
 use crate::error::UserError;
 use crate::settings::{FilterableRule, Settings};
@@ -53,6 +59,17 @@ pub struct GeoBox {
 }
 
 impl GeoBox {
+    /// Rectangles that do not cross the antimeridian: one, or one on either side of it.
+    pub fn bounds(&self) -> SmallVec<[Bounds; 2]> {
+        let (south, north) = (self.bottom_left.lat, self.top_right.lat);
+        let (west, east) = (self.bottom_left.lng, self.top_right.lng);
+        if east < west {
+            let own = |west, east| Bounds { west, south, east, north };
+            return SmallVec::from_buf([own(west, 180.0), own(-180.0, east)]);
+        }
+        smallvec![Bounds { west, south, east, north }]
+    }
+
     /// Whether the point lies inside or on an edge.
     pub fn contains(self, point: GeoPoint) -> bool {
         let (left, right) = (self.bottom_left.lng, self.top_right.lng);
@@ -60,6 +77,33 @@ impl GeoBox {
             if right < left { point.lng >= left || point.lng <= right } else { (left..=right).contains(&point.lng) };
         between && (self.bottom_left.lat..=self.top_right.lat).contains(&point.lat)
     }
+}
+
+/// Rectangles that hold every point within so many metres of a centre; wider than need be, never narrower. Of points
+/// within the usual ranges, that is.
+pub fn around(centre: GeoPoint, radius_m: f64) -> Vec<Bounds> {
+    /// A little more, for rounding.
+    const MARGIN: f64 = 1.0001;
+    if radius_m < 0.0 {
+        return Vec::new();
+    }
+    let reach = (radius_m / EARTH_RADIUS_M) * MARGIN + 1e-9;
+    let lat = centre.lat.to_radians();
+    let (south, north) = ((lat - reach).to_degrees(), (lat + reach).to_degrees());
+    if reach >= std::f64::consts::FRAC_PI_2 || south <= -90.0 || north >= 90.0 {
+        return vec![Bounds::GLOBE];
+    }
+    // The meridians that touch the circle.
+    let width = (reach.sin() / lat.cos()).clamp(0.0, 1.0).asin().to_degrees() * MARGIN + 1e-9;
+    let (west, east) = (centre.lng - width, centre.lng + width);
+    let mut found = vec![Bounds { west, south, east, north }];
+    if west < -180.0 {
+        found.push(Bounds { west: west + 360.0, south, east: 180.0, north });
+    }
+    if east > 180.0 {
+        found.push(Bounds { west: -180.0, south, east: east - 360.0, north });
+    }
+    found
 }
 
 /// Whether documents' `_geo` are examined and kept as points: `_geo` is sortable, or filterable by its plain name.
