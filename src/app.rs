@@ -11,14 +11,16 @@ use shards::document::RawDocument;
 use shards::engine::{
     self, AskError, DocumentsPage, DocumentsQuery, Engine, EngineConfig, EngineError, EngineMesh, IndexView,
 };
+use shards::error::UserError;
 use shards::ids::CoreId;
 use shards::mesh::Mesh;
 use shards::runtime::{Queue, Runtime};
 use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest};
-use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest};
+use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest, SimilarAnswer, SimilarRequest};
 use shards::timestamp::Timestamp;
 use time::OffsetDateTime;
 
+use crate::api::error::ErrorCode;
 use crate::api::reader::Reader;
 use crate::api::router::Host;
 use crate::api::search::room::SearchRoom;
@@ -249,6 +251,16 @@ impl Reader for EngineReader {
     ) -> LocalBoxFuture<'static, Result<Vec<(String, u64)>, SearchError>> {
         let engine = self.0.clone();
         async move { engine.facet_search(&view, request).await }.boxed_local()
+    }
+
+    fn similar(
+        &self,
+        view: Arc<IndexView>,
+        request: SimilarRequest,
+    ) -> LocalBoxFuture<'static, Result<SimilarAnswer, SearchError>> {
+        let (_, _) = (view, request);
+        let message = "This server does not search by vectors yet.";
+        async move { Err(UserError::new(ErrorCode::VectorEmbeddingError.name(), message).into()) }.boxed_local()
     }
 
     fn federated_search(

@@ -6,7 +6,7 @@ use futures_util::future::LocalBoxFuture;
 use shards::document::RawDocument;
 use shards::engine::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
 use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest};
-use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest};
+use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest, SimilarAnswer, SimilarRequest};
 
 /// Reads at the epoch of a view, from any core.
 pub trait Reader {
@@ -37,6 +37,13 @@ pub trait Reader {
         view: Arc<IndexView>,
         request: FacetSearchRequest,
     ) -> LocalBoxFuture<'static, Result<Vec<(String, u64)>, SearchError>>;
+
+    /// The documents nearest to one.
+    fn similar(
+        &self,
+        view: Arc<IndexView>,
+        request: SimilarRequest,
+    ) -> LocalBoxFuture<'static, Result<SimilarAnswer, SearchError>>;
 
     /// The answer to several searches that become one list; `views` are in the order of the request's indexes.
     fn federated_search(

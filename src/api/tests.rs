@@ -11,7 +11,7 @@ use shards::document::RawDocument;
 use shards::engine::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
 use shards::ids::{DocId, FieldId};
 use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest};
-use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest};
+use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest, SimilarAnswer, SimilarRequest};
 
 use super::reader::Reader;
 use super::router::Router;
@@ -60,6 +60,14 @@ impl Reader for OneDocument {
         _: FacetSearchRequest,
     ) -> LocalBoxFuture<'static, Result<Vec<(String, u64)>, SearchError>> {
         async move { Ok(vec![("red".to_owned(), 1)]) }.boxed_local()
+    }
+
+    fn similar(
+        &self,
+        _: Arc<IndexView>,
+        _: SimilarRequest,
+    ) -> LocalBoxFuture<'static, Result<SimilarAnswer, SearchError>> {
+        async move { Ok(SimilarAnswer { hits: b"[{}]".to_vec(), total: 1 }) }.boxed_local()
     }
 
     fn federated_search(
@@ -248,7 +256,7 @@ fn searches_answer_in_their_envelope() {
         (json!({"sort": ["a"]}), "invalid_search_sort"),
         (json!({"useNetwork": false}), "feature_not_enabled"),
         (json!({"personalize": {"userContext": "me"}}), "feature_not_enabled"),
-        (json!({"hybrid": {"embedder": "e"}}), "invalid_search_embedder"),
+        (json!({"q": "x", "hybrid": {"embedder": "e"}}), "invalid_search_embedder"),
     ] {
         assert_eq!(client.refusal(Method::Post, "/indexes/a/search", body), code);
     }

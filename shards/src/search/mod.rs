@@ -20,6 +20,7 @@ mod reader;
 #[cfg(test)]
 mod replay;
 pub mod request;
+pub mod similar;
 
 pub use answer::{FacetAnswer, SearchAnswer, SearchError};
 pub use champions::ChampionLists;
@@ -31,3 +32,4 @@ pub use part::{Pacer, SearchPartition, answer_part};
 pub use pins::Pin;
 pub use plan::{Planner, check};
 pub use request::{FormatRequest, MatchingStrategy, PageRequest, SearchRequest, SemanticQuery};
+pub use similar::{SimilarAnswer, SimilarRequest};

@@ -39,6 +39,12 @@ impl Envelope<'_> {
             out.extend_from_slice(b",\"facetStats\":");
             out.extend_from_slice(&facets.stats);
         }
+        if let Some(count) = answer.semantic_hits {
+            member(&mut out, "semanticHitCount", &count.into());
+        }
+        if let Some(vector) = &answer.query_vector {
+            member(&mut out, "queryVector", &json!(vector));
+        }
         member(&mut out, "requestUid", &json!(self.request_uid));
         if let Some(metadata) = &self.metadata {
             member(&mut out, "metadata", metadata);

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use shards::facets::facet_search::check_facet_search_enabled;
 use shards::search::FacetSearchRequest;
 
-use super::enter;
-use super::one::{check_unbuilt, read_filter};
+use super::one::read_filter;
 use super::params::facet::FacetSearchParams;
+use super::{enter, semantic};
 use crate::api::error::ApiError;
 use crate::api::router::{Answer, Call};
 use crate::app::App;
@@ -19,8 +19,11 @@ pub(super) async fn post(call: Call<App>) -> Answer {
     let state = call.app.control.state();
     let view = state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?.clone();
     check_facet_search_enabled(&view.settings)?;
-    check_unbuilt(&params.search, &view, state.features)?;
     let mut search = params.search.request.clone();
+    if semantic::query(&params.search, &view, state.features)?.is_some() {
+        // By meaning every document is found, some nearer than others.
+        search.query = None;
+    }
     read_filter(&call, uid, &params.search, &mut search)?;
     let FacetSearchParams { name, query, exhaustive, .. } = params;
     let request = FacetSearchRequest { search, name, query: query.clone(), exhaustive };

@@ -20,6 +20,7 @@ use super::multi::inside;
 use super::network::{self, Routed};
 use super::one::{check_unbuilt, metadata, pins, read_filter, read_sort, wants_metadata};
 use super::params::many::{FederationParams, QueryParams};
+use super::{hydrate, semantic};
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::{Answer, Call};
 use crate::api::uuids;
@@ -83,11 +84,15 @@ async fn alone(
     if call.request.headers.get(PROXY_HEADER) == Some(b"true") {
         plan.request.role = FederatedRole::ForInstance;
     }
+    let names = plan.request.indexes.iter().map(|index| index.uid.clone());
+    let views: Vec<_> = names.zip(plan.views.iter().cloned()).collect();
     let found = call.app.reader.federated_search(plan.views.clone(), plan.request).await;
-    found.map_err(|failed| match failed.query.and_then(|query| plan.positions.get(query)) {
+    let mut answer = found.map_err(|failed| match failed.query.and_then(|query| plan.positions.get(query)) {
         Some(position) => inside(*position, failed.error.into()),
-        None => failed.error.into(),
-    })
+        None => ApiError::from(failed.error),
+    })?;
+    answer.hits = hydrate::federated(&call.app, state, &views, answer.hits).await?;
+    Ok(answer)
 }
 
 /// What names the queries to whoever evaluates searches. Where instances are shown, the key of an index is that of remotes
@@ -226,6 +231,7 @@ impl Plan {
         let distinct = self.request.distinct.clone().or_else(|| request.distinct.clone());
         check(&SearchRequest { distinct, ..request.clone() }, &view.settings, &view.fields)?;
         request.pins = pins(call, state, &params.index_uid, &request);
+        request.semantic = semantic::query(&params.search, view, state.features)?;
         let options = params.options.clone().unwrap_or_default();
         let position = options.query_position.unwrap_or(position as u64);
         Ok(FederatedQuery { index, request, weight: options.weight, position })

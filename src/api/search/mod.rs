@@ -3,11 +3,14 @@
 mod envelope;
 mod facets;
 mod federated;
+mod hydrate;
 mod multi;
 mod network;
 mod one;
 pub mod params;
 pub mod room;
+mod semantic;
+mod similar;
 
 use std::time::Duration;
 
@@ -26,6 +29,8 @@ pub fn routes() -> Vec<Route<App>> {
         Get "/indexes/{uid}/search" Search => get;
         Post "/indexes/{uid}/search" Search => post;
         Post "/indexes/{uid}/facet-search" Search => facets::post;
+        Get "/indexes/{uid}/similar" Search => similar::get;
+        Post "/indexes/{uid}/similar" Search => similar::post;
         Post "/multi-search" Search => multi::post;
     }
 }

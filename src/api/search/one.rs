@@ -11,6 +11,7 @@ use shards::timestamp::Timestamp;
 
 use super::envelope::Envelope;
 use super::params::SearchParams;
+use super::{hydrate, semantic};
 use crate::api::documents::filter_features;
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::Call;
@@ -49,6 +50,7 @@ impl OneSearch {
         read_filter(call, uid, &params, &mut request)?;
         read_sort(&params, &mut request)?;
         request.pins = pins(call, state, uid, &request);
+        request.semantic = semantic::query(&params, view, state.features)?;
         Ok(Self {
             uid: uid.into(),
             view: view.clone(),
@@ -65,10 +67,12 @@ impl OneSearch {
 
     /// Runs the search. Gives the body of its answer, which says that the time since `started` was spent on it.
     pub(super) async fn answer(&self, call: &Call<App>, started: Duration) -> Result<Vec<u8>, ApiError> {
-        let answer = call.app.reader.search(self.view.clone(), self.request.clone()).await?;
+        let mut answer = call.app.reader.search(self.view.clone(), self.request.clone()).await?;
         if self.personalized {
             return Err(no_personalization());
         }
+        let state = call.app.control.state();
+        answer.hits = hydrate::hits(&call.app, &state, &self.view, answer.hits).await?;
         let envelope = Envelope {
             request: &self.request,
             answer,
@@ -133,15 +137,7 @@ pub(super) fn check_unbuilt(params: &SearchParams, view: &IndexView, features: F
     if params.use_network.is_some() && !features.network {
         return Err(ApiError::feature_not_enabled("Passing `useNetwork`", "network"));
     }
-    if params.media.is_some() {
-        return Err(ApiError::feature_not_enabled("Passing `media`", "multimodal"));
-    }
-    let Some(hybrid) = &params.hybrid else { return Ok(()) };
-    if !view.settings.embedders.contains_key(&hybrid.embedder) {
-        let message = format!("The index has no embedder `{}`.", hybrid.embedder);
-        return Err(ApiError::new(ErrorCode::InvalidSearchEmbedder, message));
-    }
-    if hybrid.semantic_ratio > 0.0 {
+    if semantic::query(params, view, features)?.is_some() {
         let message = "This server does not search by vectors yet. Set `hybrid.semanticRatio` to 0 to search by words.";
         return Err(ApiError::new(ErrorCode::VectorEmbeddingError, message));
     }

@@ -1,0 +1,252 @@
+//! The routes that ask for the documents nearest to one.
+
+use serde_json::{Value, json};
+use shards::document::primary_key;
+use shards::facets::parse_filter;
+use shards::search::SimilarRequest;
+
+use super::enter;
+use super::envelope::member;
+use crate::api::decode::{Node, Params};
+use crate::api::documents::filter_features;
+use crate::api::documents::read_query::filter_parameter;
+use crate::api::error::{ApiError, ErrorCode};
+use crate::api::router::{Answer, Call};
+use crate::app::App;
+use crate::auth::tenant::join_filters;
+use crate::http::Response;
+
+const LIMIT_DEFAULT: u64 = 20;
+
+/// What was asked, before the index is known.
+#[derive(Debug)]
+struct SimilarParams {
+    request: SimilarRequest,
+    /// A filter in any of its forms.
+    filter: Option<Value>,
+    shows_performance: bool,
+}
+
+pub(super) async fn get(call: Call<App>) -> Answer {
+    let params = SimilarParams::from_query(&call.query())?;
+    answer(call, params).await
+}
+
+pub(super) async fn post(call: Call<App>) -> Answer {
+    let params = SimilarParams::from_body(&call.json()?)?;
+    answer(call, params).await
+}
+
+async fn answer(call: Call<App>, params: SimilarParams) -> Answer {
+    let started = call.app.runtime.unix_time();
+    let uid = call.index_uid()?;
+    let state = call.app.control.state();
+    let view = state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?.clone();
+    let SimilarParams { mut request, filter, shows_performance } = params;
+    if let Some(filter) = join_filters(filter, call.grant.tenant_filter(uid)) {
+        request.filter = parse_filter(&filter, ErrorCode::InvalidSimilarFilter.name())?;
+    }
+    if let Some(filter) = &request.filter {
+        filter.check_features(&filter_features(&call))?;
+        filter.check_attributes(&view.settings)?;
+    }
+    if !view.settings.embedders.contains_key(&request.embedder) {
+        let message = format!("The index has no embedder `{}`.", request.embedder);
+        return Err(ApiError::new(ErrorCode::InvalidSimilarEmbedder, message));
+    }
+    let place = enter(&call).await?;
+    let found = call.app.reader.similar(view, request.clone()).await?;
+    drop(place);
+    let took = call.app.runtime.unix_time().saturating_sub(started);
+    let mut out = b"{\"hits\":".to_vec();
+    out.extend_from_slice(&found.hits);
+    member(&mut out, "id", &request.id.into());
+    member(&mut out, "processingTimeMs", &json!(took.as_millis() as u64));
+    member(&mut out, "limit", &request.limit.into());
+    member(&mut out, "offset", &request.offset.into());
+    member(&mut out, "estimatedTotalHits", &found.total.into());
+    if shows_performance {
+        member(&mut out, "performanceDetails", &json!({"search": format!("{took:.2?}")}));
+    }
+    out.push(b'}');
+    Ok(Response::json(200, out))
+}
+
+impl Default for SimilarParams {
+    fn default() -> Self {
+        let request = SimilarRequest {
+            id: String::new(),
+            embedder: String::new(),
+            offset: 0,
+            limit: LIMIT_DEFAULT,
+            filter: None,
+            attributes_to_retrieve: None,
+            retrieve_vectors: false,
+            show_ranking_score: false,
+            show_ranking_score_details: false,
+            ranking_score_threshold: None,
+        };
+        Self { request, filter: None, shows_performance: false }
+    }
+}
+
+impl SimilarParams {
+    /// The first bad field in the order of the body.
+    fn from_body(body: &Value) -> Result<Self, ApiError> {
+        let mut params = Self::default();
+        let (mut id, mut embedder) = (None, None);
+        let body = Node::body(body);
+        for field in body.fields(ErrorCode::BadRequest)? {
+            let request = &mut params.request;
+            match field.name() {
+                "id" => id = Some(document_id(&field)?),
+                "embedder" => embedder = Some(field.string(ErrorCode::InvalidSimilarEmbedder)?),
+                "offset" => request.offset = field.u64(ErrorCode::InvalidSimilarOffset)?,
+                "limit" => request.limit = field.u64(ErrorCode::InvalidSimilarLimit)?,
+                "filter" => params.filter = field.nullable(|f| Ok(f.value().clone()))?,
+                "attributesToRetrieve" => {
+                    request.attributes_to_retrieve =
+                        field.nullable(|f| f.strings(ErrorCode::InvalidSimilarAttributesToRetrieve))?;
+                }
+                "retrieveVectors" => {
+                    request.retrieve_vectors = field.boolean(ErrorCode::InvalidSimilarRetrieveVectors)?;
+                }
+                "showRankingScore" => {
+                    request.show_ranking_score = field.boolean(ErrorCode::InvalidSimilarShowRankingScore)?;
+                }
+                "showRankingScoreDetails" => {
+                    request.show_ranking_score_details =
+                        field.boolean(ErrorCode::InvalidSimilarShowRankingScoreDetails)?;
+                }
+                "showPerformanceDetails" => {
+                    params.shows_performance = field.boolean(ErrorCode::InvalidSimilarShowPerformanceDetails)?;
+                }
+                "rankingScoreThreshold" => {
+                    request.ranking_score_threshold =
+                        field.nullable(|f| f.ratio(ErrorCode::InvalidSimilarRankingScoreThreshold))?;
+                }
+                _ => return Err(field.unknown(ErrorCode::BadRequest)),
+            }
+        }
+        params.request.id = id.ok_or_else(|| body.missing("id", ErrorCode::BadRequest))?;
+        params.request.embedder = embedder.ok_or_else(|| body.missing("embedder", ErrorCode::BadRequest))?;
+        Ok(params)
+    }
+
+    /// As [`Self::from_body`], from a query string.
+    fn from_query(query: &Params) -> Result<Self, ApiError> {
+        let mut params = Self::default();
+        let (mut id, mut embedder) = (None, None);
+        for param in query.iter() {
+            let request = &mut params.request;
+            match param.name() {
+                "id" => id = Some(checked_id(param.text())?),
+                "embedder" => embedder = Some(param.text().to_owned()),
+                "offset" => request.offset = param.u64(ErrorCode::InvalidSimilarOffset)?,
+                "limit" => request.limit = param.u64(ErrorCode::InvalidSimilarLimit)?,
+                "filter" => params.filter = filter_parameter(param, ErrorCode::InvalidSimilarFilter)?,
+                "attributesToRetrieve" => request.attributes_to_retrieve = Some(param.list()),
+                "retrieveVectors" => {
+                    request.retrieve_vectors = param.boolean(ErrorCode::InvalidSimilarRetrieveVectors)?;
+                }
+                "showRankingScore" => {
+                    request.show_ranking_score = param.boolean(ErrorCode::InvalidSimilarShowRankingScore)?;
+                }
+                "showRankingScoreDetails" => {
+                    request.show_ranking_score_details =
+                        param.boolean(ErrorCode::InvalidSimilarShowRankingScoreDetails)?;
+                }
+                "showPerformanceDetails" => {
+                    params.shows_performance = param.boolean(ErrorCode::InvalidSimilarShowPerformanceDetails)?;
+                }
+                "rankingScoreThreshold" => {
+                    request.ranking_score_threshold =
+                        Some(param.ratio(ErrorCode::InvalidSimilarRankingScoreThreshold)?);
+                }
+                _ => return Err(param.unknown()),
+            }
+        }
+        let missing = |name: &str| ApiError::bad_request(format!("The query parameter `{name}` is missing."));
+        params.request.id = id.ok_or_else(|| missing("id"))?;
+        params.request.embedder = embedder.ok_or_else(|| missing("embedder"))?;
+        Ok(params)
+    }
+}
+
+fn document_id(field: &Node<'_>) -> Result<String, ApiError> {
+    match field.value() {
+        Value::String(text) => checked_id(text),
+        Value::Number(number) if number.is_i64() || number.is_u64() => Ok(number.to_string()),
+        _ => Err(field.expected("a document id: a string or an integer", ErrorCode::InvalidSimilarId)),
+    }
+}
+
+fn checked_id(text: &str) -> Result<String, ApiError> {
+    if primary_key::is_valid(text) {
+        return Ok(text.to_owned());
+    }
+    let message = format!(
+        "`{text}` is no document id: an id is an integer, or at most 511 bytes of letters (a-z, A-Z), digits, hyphens and \
+         underscores."
+    );
+    Err(ApiError::new(ErrorCode::InvalidSimilarId, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_field_has_its_code() {
+        let code = |more: Value| {
+            let mut body = json!({"id": 1, "embedder": "e"});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            SimilarParams::from_body(&body).map_or_else(|error| error.code.name(), |_| "")
+        };
+        for (more, wanted) in [
+            (json!({}), ""),
+            (json!({"id": "a-b_1", "filter": null, "attributesToRetrieve": null, "rankingScoreThreshold": null}), ""),
+            (json!({"id": 1.5}), "invalid_similar_id"),
+            (json!({"id": null}), "invalid_similar_id"),
+            (json!({"id": "a b"}), "invalid_similar_id"),
+            (json!({"id": ""}), "invalid_similar_id"),
+            (json!({"embedder": null}), "invalid_similar_embedder"),
+            (json!({"offset": -1}), "invalid_similar_offset"),
+            (json!({"limit": null}), "invalid_similar_limit"),
+            (json!({"attributesToRetrieve": "t"}), "invalid_similar_attributes_to_retrieve"),
+            (json!({"retrieveVectors": null}), "invalid_similar_retrieve_vectors"),
+            (json!({"showRankingScore": 1}), "invalid_similar_show_ranking_score"),
+            (json!({"showRankingScoreDetails": 1}), "invalid_similar_show_ranking_score_details"),
+            (json!({"showPerformanceDetails": 1}), "invalid_similar_show_performance_details"),
+            (json!({"rankingScoreThreshold": 1.01}), "invalid_similar_ranking_score_threshold"),
+            (json!({"q": "x"}), "bad_request"),
+        ] {
+            assert_eq!(code(more.clone()), wanted, "{more}");
+        }
+        let missing = |body: Value| SimilarParams::from_body(&body).unwrap_err().code.name();
+        assert_eq!((missing(json!({"id": 1})), missing(json!({"embedder": "e"}))), ("bad_request", "bad_request"));
+    }
+
+    #[test]
+    fn query_strings_say_the_same() {
+        let read = |query: &str| SimilarParams::from_query(&Params::parse(query));
+        let params =
+            read("id=7&embedder=e&limit=3&attributesToRetrieve=a,b&filter=x%20%3D%201&showRankingScore=true").unwrap();
+        assert_eq!(
+            (params.request.id.as_str(), params.request.limit, params.request.show_ranking_score),
+            ("7", 3, true)
+        );
+        assert_eq!(params.request.attributes_to_retrieve, Some(vec!["a".into(), "b".into()]));
+        assert_eq!(params.filter, Some(json!("x = 1")));
+        for (query, wanted) in [
+            ("embedder=e", "bad_request"),
+            ("id=1", "bad_request"),
+            ("id=&embedder=e", "invalid_similar_id"),
+            ("id=1&embedder=e&retrieveVectors=1", "invalid_similar_retrieve_vectors"),
+            ("id=1&embedder=e&rankingScoreThreshold=x", "invalid_similar_ranking_score_threshold"),
+            ("id=1&embedder=e&other=1", "bad_request"),
+        ] {
+            assert_eq!(read(query).unwrap_err().code.name(), wanted, "{query}");
+        }
+    }
+}
