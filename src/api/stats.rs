@@ -81,8 +81,8 @@ fn object(view: &IndexView, is_indexing: bool) -> Value {
         "rawDocumentDbSize": view.raw_bytes,
         "avgDocumentSize": view.raw_bytes.checked_div(view.documents).unwrap_or(0),
         "isIndexing": is_indexing,
-        "numberOfEmbeddings": 0,
-        "numberOfEmbeddedDocuments": 0,
+        "numberOfEmbeddings": view.vectors.embeddings,
+        "numberOfEmbeddedDocuments": view.vectors.documents,
         "fieldDistribution": distribution,
     })
 }

@@ -97,7 +97,7 @@ async fn write_index(
     dump.end_entry(entry(names::INDEX_METADATA)).await?;
     dump.json(&settings_value(&view.settings)).await?;
     dump.end_entry(entry(names::SETTINGS)).await?;
-    let mut scan = DocumentScan::new(view.clone());
+    let mut scan = DocumentScan::new(view.clone()).with_vectors();
     let mut checkpoint = Checkpoint::default();
     loop {
         let (documents, next) =

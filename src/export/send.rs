@@ -128,7 +128,13 @@ impl<'a> Sender<'a> {
         let mut line = Vec::new();
         loop {
             let limit = page_documents(view);
-            let query = DocumentsQuery { filter: wanted.filter.clone(), after, limit, ..DocumentsQuery::default() };
+            let query = DocumentsQuery {
+                filter: wanted.filter.clone(),
+                after,
+                limit,
+                vectors: true,
+                ..DocumentsQuery::default()
+            };
             let page = self.plane.indexes.documents(view.clone(), query).await.map_err(internal)?;
             for document in &page.documents {
                 line.clear();

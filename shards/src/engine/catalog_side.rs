@@ -23,6 +23,7 @@ use crate::partition::{PartitionError, reindex};
 use crate::runtime::Checkpoint;
 use crate::runtime::steps::doing;
 use crate::timestamp::Timestamp;
+use crate::vectors::resettle;
 
 /// The code of everything that is wrong with the filter of a deletion.
 const FILTER_CODE: &str = "invalid_document_filter";
@@ -185,6 +186,8 @@ impl Engine {
             raw_bytes: catalog.raw_bytes,
             store_bytes,
             layout,
+            embedders: catalog.embedders.clone(),
+            vectors: catalog.vectors(),
         }
     }
 
@@ -233,8 +236,10 @@ impl Engine {
         self.remove_retired(&home, index).await?;
         let epoch = Epoch(view.epoch.0 + 1);
         let settings = batch.settings.clone().unwrap_or_else(|| catalog.settings.clone());
+        let embedders = self.embedder_states(&catalog, &settings).await?;
         let reader = self.reader(first, view.epoch)?;
-        let mut draft = Draft::new(self.runtime.clone(), reader.snapshot().clone(), &catalog, settings.clone());
+        let snapshot = reader.snapshot().clone();
+        let mut draft = Draft::new(self.runtime.clone(), snapshot, &catalog, settings.clone(), &embedders);
         if let Some(key) = &batch.primary_key {
             if catalog.documents() > 0 && *key != catalog.primary_key {
                 return Err(UserError::new(
@@ -255,14 +260,17 @@ impl Engine {
             }
         }
         doing("build");
-        let mut next = Catalog { settings, updated_at: batch.now, ..(*catalog).clone() };
+        let mut next = Catalog { settings, updated_at: batch.now, embedders, ..(*catalog).clone() };
         next.primary_key = draft.primary_key.clone();
         let (cleared, documents) = (draft.cleared, draft.documents());
         let plan = draft.finish(&catalog.fields);
         next.fields = plan.fields.clone();
         next.numbers = plan.numbers.clone();
         let primary_key = next.primary_key.clone();
-        let pending = match self.partitions_wanted(&view, documents) {
+        let wanted = self.partitions_wanted(&view, documents);
+        // Documents that are on the move are not compared with what they were under other settings.
+        let wanted = wanted.filter(|_| !resettle::is_needed(&catalog.settings, &next.settings));
+        let pending = match wanted {
             Some(count) => self.build_anew(&view, &catalog, next, plan, (epoch, count, cleared)).await?,
             None => self.build(&view, &catalog, next, plan, (epoch, cleared)).await?,
         };
@@ -328,7 +336,9 @@ impl Engine {
     ) -> Result<Pending, EngineError> {
         let first = Place { index: view.id, layout: view.layout, partition: PartitionNo(0) };
         let count = view.partition_count();
-        let redo = cleared || reindex::is_needed(&plan.fields, &catalog.settings, &next.settings);
+        let redo = cleared
+            || reindex::is_needed(&plan.fields, &catalog.settings, &next.settings)
+            || resettle::is_needed(&catalog.settings, &next.settings);
         let touched: Vec<PartitionNo> = (0..count)
             .map(PartitionNo)
             .filter(|number| number.0 == 0 || redo || plan.touches(*number, count))
@@ -340,18 +350,29 @@ impl Engine {
                 PartitionQuestion::Begin { share: share.clone(), before: catalog.settings.clone(), clear: cleared };
             async move {
                 answer_as!(self.ask_partition(place, begin).await, Answer::Done => ())?;
-                for chunk in plan.chunks(*number, count) {
-                    answer_as!(self.ask_partition(place, PartitionQuestion::Apply(chunk)).await, Answer::Done => ())?;
-                }
-                let answer = self.ask_partition(place, PartitionQuestion::Finish).await;
-                answer_as!(answer, Answer::Finished(delta) => delta)
+                self.apply_chunks(place, count, plan).await
             }
         });
-        for (number, delta) in touched.iter().zip(try_join_all(built).await?) {
+        try_join_all(built).await?;
+        self.embed_texts(first, &touched, catalog, &next).await?;
+        let finished = touched.iter().map(|number| async move {
+            let place = Place { partition: *number, ..first };
+            let answer = self.ask_partition(place, PartitionQuestion::Finish).await;
+            answer_as!(answer, Answer::Finished(delta) => delta)
+        });
+        for (number, delta) in touched.iter().zip(try_join_all(finished).await?) {
             next.add_delta(usize::from(number.0), &delta);
         }
         self.write_catalog(first, Some(catalog), &next, std::mem::take(&mut plan.ids), cleared).await?;
         Ok(Pending { epoch, layout: view.layout, catalog: next, touched })
+    }
+
+    /// Sends one partition of `count` what changes in it.
+    pub(super) async fn apply_chunks(&self, place: Place, count: u16, plan: &Plan) -> Result<(), EngineError> {
+        for chunk in plan.chunks(place.partition, count) {
+            answer_as!(self.ask_partition(place, PartitionQuestion::Apply(chunk)).await, Answer::Done => ())?;
+        }
+        Ok(())
     }
 
     /// Puts the catalog and the ids into the state that partition 0 builds.
@@ -492,5 +513,6 @@ pub(super) fn share_of(catalog: &Catalog, epoch: Epoch) -> EpochShare {
         fields: catalog.fields.clone(),
         settings: catalog.settings.clone(),
         partition_count: catalog.partition_count(),
+        embedders: catalog.embedders.clone(),
     }
 }

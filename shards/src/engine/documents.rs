@@ -61,7 +61,7 @@ impl Engine {
             None => None,
         };
         let (total, page) = self.list(view, query, checked, among).await?;
-        let documents = self.fetch(view, &page).await?;
+        let documents = self.fetch(view, &page, query.vectors).await?;
         Ok(DocumentsPage { documents, total, fields: view.fields.clone() })
     }
 
@@ -118,7 +118,7 @@ impl Engine {
     }
 
     /// Stored documents, in the order given.
-    async fn fetch(&self, view: &IndexView, docs: &[DocId]) -> Result<Vec<RawDocument>, EngineError> {
+    async fn fetch(&self, view: &IndexView, docs: &[DocId], vectors: bool) -> Result<Vec<RawDocument>, EngineError> {
         let count = view.partition_count();
         let mut by_partition: BTreeMap<PartitionNo, Vec<LocalDocId>> = BTreeMap::new();
         for doc in docs {
@@ -126,7 +126,7 @@ impl Engine {
         }
         let asked = by_partition.into_iter().map(|(partition, docs)| async move {
             let place = Place { partition, ..first(view) };
-            let question = PartitionQuestion::Read(view.epoch, ReadQuestion::Documents(docs));
+            let question = PartitionQuestion::Read(view.epoch, ReadQuestion::Documents { docs, vectors });
             let answer = self.ask_partition(place, question).await;
             answer_as!(answer, Answer::Documents(documents) => (partition, documents.into_iter()))
         });

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,12 @@ use crate::partition::reader::{EpochFacts, PartitionReader};
 use crate::partition::writer::{PartitionDelta, PartitionWriter, RecordChunk, WriterFacts};
 use crate::partition::{PartitionError, reindex};
 use crate::runtime::steps::doing;
-use crate::runtime::{Nanos, Runtime};
+use crate::runtime::{Nanos, Queue, Runtime};
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
+use crate::vectors::resettle;
+use crate::vectors::stored::{PartitionVectors, folder_of};
+use crate::vectors::writer::{PreparedVectors, VectorsWriter};
 
 /// Epochs younger than this are kept for requests that began with them.
 const EPOCH_KEPT: Duration = Duration::from_secs(2);
@@ -41,6 +44,8 @@ pub struct PartitionHome {
     writer: RefCell<Option<PartitionWriter>>,
     /// Of the state in `writer`, once it is finished.
     built: RefCell<Option<PartitionMemory>>,
+    /// Vectors of the state in `writer`, and after its commit of the newest durable one, until they are published.
+    prepared: RefCell<PreparedVectors>,
     tokenizer: RefCell<Option<(Arc<Settings>, Rc<TextTokenizer>)>>,
 }
 
@@ -64,7 +69,7 @@ impl PartitionHome {
         path: PathBuf,
         store: PageStore,
     ) -> Result<Self, PartitionError> {
-        let memory = load(&*runtime, &store).await?;
+        let memory = load(&runtime, &store, &path, &PartitionVectors::default()).await?;
         Ok(Self {
             runtime,
             number,
@@ -74,6 +79,7 @@ impl PartitionHome {
             readers: RefCell::default(),
             writer: RefCell::default(),
             built: RefCell::default(),
+            prepared: RefCell::default(),
             tokenizer: RefCell::default(),
         })
     }
@@ -114,8 +120,15 @@ impl PartitionHome {
             settings: share.settings.clone(),
             tokenizer: self.tokenizer(&share.settings),
             partition_count: share.partition_count,
+            embedders: share.embedders.clone(),
         };
+        for (partition, prepared) in self.prepared.borrow_mut().drain(..) {
+            partition.publish(prepared);
+        }
+        let vectors = self.memory.borrow().vectors.renewed();
+        self.memory.borrow_mut().vectors = vectors;
         let (snapshot, memory) = (self.store.borrow().snapshot(), self.memory.borrow().clone());
+        self.remove_unused(&memory.vectors);
         let reader = Rc::new(PartitionReader::new(snapshot, self.number, facts, memory));
         let now = self.runtime.now();
         let mut readers = self.readers.borrow_mut();
@@ -133,10 +146,33 @@ impl PartitionHome {
         }
     }
 
+    /// Removes the folders of graphs that the newest state does not have, once nobody reads them.
+    fn remove_unused(&self, vectors: &PartitionVectors) {
+        let old = match self.readers.borrow().last_key_value() {
+            Some((_, (reader, _))) => reader.vectors().clone(),
+            None => return,
+        };
+        let gone = old.folders_missing_in(vectors);
+        if gone.is_empty() {
+            return;
+        }
+        let (disk, root) = (self.runtime.disk(), folder_of(&self.path));
+        self.runtime.spawn(
+            Queue::Upkeep,
+            Box::pin(async move {
+                for folder in gone {
+                    // What stays is removed when the partition is opened.
+                    let _ = disk.remove_dir_all(&root.join(folder)).await;
+                }
+            }),
+        );
+    }
+
     /// Begins the next state, forgetting one that was left half built.
     pub async fn begin(&self, share: &EpochShare, before: &Settings, clear: bool) -> Result<(), PartitionError> {
         self.writer.borrow_mut().take();
         self.built.borrow_mut().take();
+        self.prepared.borrow_mut().clear();
         let facts = WriterFacts {
             fields: share.fields.clone(),
             settings: share.settings.clone(),
@@ -144,11 +180,24 @@ impl PartitionHome {
         };
         let txn = self.store.borrow().begin_write()?;
         let memory = self.memory.borrow().clone();
-        let mut writer = PartitionWriter::new(self.runtime.clone(), txn, &memory, facts);
+        let vectors = VectorsWriter::new(
+            self.runtime.clone(),
+            folder_of(&self.path),
+            share.epoch,
+            memory.vectors.clone(),
+            (&share.settings, &share.embedders),
+            &share.fields,
+        );
+        let mut writer = PartitionWriter::new(self.runtime.clone(), txn, &memory, facts, vectors);
         if clear {
             writer.clear().await?;
-        } else if reindex::is_needed(&share.fields, before, &share.settings) {
-            writer.reindex(before).await?;
+        } else {
+            if reindex::is_needed(&share.fields, before, &share.settings) {
+                writer.reindex(before).await?;
+            }
+            if resettle::is_needed(before, &share.settings) {
+                writer.resettle_vectors(before).await?;
+            }
         }
         *self.writer.borrow_mut() = Some(writer);
         Ok(())
@@ -176,6 +225,7 @@ impl PartitionHome {
     pub async fn finish(&self) -> Result<PartitionDelta, PartitionError> {
         let mut writer = self.take_writer()?;
         let (memory, delta) = writer.finish().await?;
+        *self.prepared.borrow_mut() = writer.take_prepared();
         self.put_writer(writer);
         *self.built.borrow_mut() = Some(memory);
         Ok(delta)
@@ -195,8 +245,10 @@ impl PartitionHome {
     pub async fn abort(&self, epoch: Epoch) -> Result<(), PartitionError> {
         self.writer.borrow_mut().take();
         self.built.borrow_mut().take();
+        self.prepared.borrow_mut().clear();
         let store = self.store();
-        if store.epoch() <= epoch.0 && !store.is_poisoned() {
+        let known = self.memory.borrow().vectors.clone();
+        if store.epoch() <= epoch.0 && !store.is_poisoned() && !known.is_poisoned() {
             return Ok(());
         }
         // What was made durable must not be built upon, and a store that failed must be opened anew. Readers of the old
@@ -206,12 +258,12 @@ impl PartitionHome {
         drop(store);
         let options = StoreOptions { create: false, at_most_epoch: Some(epoch.0) };
         let store = PageStore::open(self.runtime.disk(), &self.path, options).await?;
-        let memory = load(&*self.runtime, &store).await?;
+        let memory = load(&self.runtime, &store, &self.path, &known).await?;
         *self.store.borrow_mut() = store;
         *self.memory.borrow_mut() = memory;
         if let Some(facts) = facts.into_iter().rfind(|facts| facts.epoch <= epoch) {
-            let EpochFacts { epoch, fields, settings, partition_count, .. } = facts;
-            self.publish(&EpochShare { epoch, fields, settings, partition_count });
+            let EpochFacts { epoch, fields, settings, partition_count, embedders, .. } = facts;
+            self.publish(&EpochShare { epoch, fields, settings, partition_count, embedders });
         }
         Ok(())
     }
@@ -225,12 +277,19 @@ impl PartitionHome {
     }
 }
 
-async fn load(runtime: &dyn Runtime, store: &PageStore) -> Result<PartitionMemory, PartitionError> {
+async fn load(
+    runtime: &Rc<dyn Runtime>,
+    store: &PageStore,
+    path: &Path,
+    known: &PartitionVectors,
+) -> Result<PartitionMemory, PartitionError> {
     let (snapshot, mut loader) = (store.snapshot(), MemoryLoader::default());
     while !loader.advance(&snapshot, LOAD_STEP)? {
         if runtime.should_yield() {
             runtime.yield_now().await;
         }
     }
-    loader.finish(&snapshot)
+    let mut memory = loader.finish(&snapshot)?;
+    memory.vectors = PartitionVectors::open(runtime, &folder_of(path), &snapshot, known).await?;
+    Ok(memory)
 }

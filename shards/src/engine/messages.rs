@@ -19,6 +19,8 @@ use crate::runtime::Queue;
 use crate::search::messages::{PartQuestion, PartReply};
 use crate::settings::Settings;
 use crate::timestamp::Timestamp;
+use crate::vectors::writer::{CarriedVectors, WantedText};
+use crate::vectors::{DocumentEmbedding, EmbedderStates};
 
 /// The way from one core's engine to the others'.
 pub trait EngineMesh {
@@ -65,6 +67,8 @@ pub struct EpochShare {
     pub settings: Arc<Settings>,
     /// Partitions of the index.
     pub partition_count: u16,
+    /// What is known of the embedders of the settings.
+    pub embedders: Arc<EmbedderStates>,
 }
 
 /// A question to an engine.
@@ -108,6 +112,21 @@ pub enum PartitionQuestion {
     },
     /// Changes documents.
     Apply(RecordChunk),
+    /// Asks for documents of the state being built whose texts an embedder's host must look at.
+    Wanted {
+        /// The embedder.
+        name: Arc<str>,
+        /// The first number.
+        from: LocalDocId,
+        /// Documents at most.
+        count: usize,
+        /// No further document is handed over beyond so many bytes.
+        bytes: usize,
+    },
+    /// Brings what an embedder's host gave.
+    Embedded(Arc<str>, Vec<(LocalDocId, DocumentEmbedding)>),
+    /// Brings vectors of documents that come from another partition.
+    Carry(Vec<CarriedVectors>),
     /// Ends building.
     Finish,
     /// Makes what was built durable, but does not publish it.
@@ -137,13 +156,20 @@ pub enum ReadQuestion {
     /// The first documents of a listing.
     List(Box<Listing>),
     /// Stored documents.
-    Documents(Vec<LocalDocId>),
+    Documents {
+        /// Which, in this order.
+        docs: Vec<LocalDocId>,
+        /// Whether with their vectors, as `_vectors`.
+        vectors: bool,
+    },
     /// Stored documents by rising number.
     Scan {
         /// The first number.
         from: LocalDocId,
         /// No further document is handed over beyond so many bytes.
         bytes: usize,
+        /// Whether with their vectors, as `_vectors`.
+        vectors: bool,
     },
     /// A part of a search.
     Search(Box<PartQuestion>),
@@ -183,6 +209,8 @@ pub enum Answer {
     Compacted(u64, u64),
     /// To [`PartitionQuestion::Open`]: documents and bytes in use.
     PartitionOpened(u64, u64),
+    /// To [`PartitionQuestion::Wanted`].
+    Wanted(Vec<WantedText>),
     /// To [`PartitionQuestion::Finish`].
     Finished(PartitionDelta),
     /// To [`PartitionQuestion::Publish`]: bytes in use.

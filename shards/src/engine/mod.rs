@@ -9,6 +9,7 @@
 
 mod catalog_side;
 mod documents;
+mod embedding;
 mod home;
 pub mod messages;
 mod partition_side;

@@ -40,6 +40,25 @@ impl Engine {
                 home.apply(&chunk).await?;
                 Answer::Done
             }
+            PartitionQuestion::Wanted { name, from, count, bytes } => {
+                let mut writer = home.take_writer()?;
+                let (vectors, txn) = writer.vectors();
+                let found = vectors.wanted(txn, &name, from, (count, bytes))?;
+                home.put_writer(writer);
+                Answer::Wanted(found)
+            }
+            PartitionQuestion::Embedded(name, results) => {
+                let mut writer = home.take_writer()?;
+                writer.vectors().0.embedded(&name, results).await?;
+                home.put_writer(writer);
+                Answer::Done
+            }
+            PartitionQuestion::Carry(carried) => {
+                let mut writer = home.take_writer()?;
+                writer.vectors().0.carry(carried).await?;
+                home.put_writer(writer);
+                Answer::Done
+            }
             PartitionQuestion::Finish => Answer::Finished(home.finish().await?),
             PartitionQuestion::Commit(epoch) => {
                 home.commit(epoch).await?;
@@ -93,18 +112,18 @@ impl Engine {
                 let (total, first) = list(&reader, &listing)?;
                 Answer::Listed(total, first)
             }
-            ReadQuestion::Documents(docs) => {
+            ReadQuestion::Documents { docs, vectors } => {
                 let mut found = Vec::with_capacity(docs.len());
                 let mut checkpoint = Checkpoint::default();
                 for doc in docs {
-                    let document = reader.raw_document(doc)?;
+                    let document = reader.document(doc, vectors).await?;
                     found.push(document.ok_or(PartitionError::Damaged("set of documents"))?);
                     checkpoint.tick(&*self.runtime).await;
                 }
                 Answer::Documents(found)
             }
-            ReadQuestion::Scan { from, bytes } => {
-                let (documents, next) = self.scan_part(&reader, from, bytes).await?;
+            ReadQuestion::Scan { from, bytes, vectors } => {
+                let (documents, next) = self.scan_part(&reader, from, bytes, vectors).await?;
                 Answer::Scanned(documents, next)
             }
             ReadQuestion::Search(question) => self.search_part(reader, *question).await?,
@@ -117,6 +136,7 @@ impl Engine {
         reader: &PartitionReader,
         from: LocalDocId,
         bytes_max: usize,
+        vectors: bool,
     ) -> Result<(Vec<RawDocument>, Option<LocalDocId>), EngineError> {
         let (mut found, mut bytes) = (Vec::new(), 0);
         let mut checkpoint = Checkpoint::default();
@@ -124,7 +144,7 @@ impl Engine {
             if bytes >= bytes_max {
                 return Ok((found, Some(doc)));
             }
-            let document = reader.raw_document(doc)?.ok_or(PartitionError::Damaged("set of documents"))?;
+            let document = reader.document(doc, vectors).await?.ok_or(PartitionError::Damaged("set of documents"))?;
             bytes += document.fields.iter().map(|(_, value)| value.len()).sum::<usize>();
             found.push(document);
             checkpoint.tick(&*self.runtime).await;

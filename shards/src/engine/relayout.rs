@@ -16,7 +16,7 @@ use crate::index::draft::Plan;
 use crate::partition::PartitionError;
 use crate::partition::reader::PartitionReader;
 use crate::partition::trees::EXTERNAL_IDS;
-use crate::partition::writer::{ChangeKind, RecordChunk};
+use crate::partition::writer::{ChangeKind, RecordChange, RecordChunk};
 use crate::runtime::Checkpoint;
 
 /// Bytes of records gathered for one partition before all are sent.
@@ -50,7 +50,17 @@ impl Engine {
             answer_as!(self.ask_partition(place, begin).await, Answer::Done => ())?;
         }
         let reader = self.reader(old, view.epoch)?;
-        self.send_documents(first, count, if cleared { None } else { Some(&reader) }, &plan).await?;
+        let stored = if cleared { None } else { Some(&*reader) };
+        if let Some(reader) = stored.filter(|reader| !reader.vectors().0.is_empty()) {
+            // Vectors follow from what a document was and what it becomes, so it becomes what it was first.
+            self.send_documents(first, count, Some(reader), None).await?;
+            self.send_vectors(first, count, reader).await?;
+            self.apply_plan(first, count, &plan).await?;
+        } else {
+            self.send_documents(first, count, stored, Some(&plan)).await?;
+        }
+        let all: Vec<PartitionNo> = (0..count).map(PartitionNo).collect();
+        self.embed_texts(first, &all, catalog, &next).await?;
         let finished = partitions(first, count).map(|place| async move {
             let answer = self.ask_partition(place, PartitionQuestion::Finish).await;
             answer_as!(answer, Answer::Finished(delta) => delta)
@@ -67,16 +77,17 @@ impl Engine {
         Ok(Pending { epoch, layout: first.layout, catalog: next, touched })
     }
 
-    /// Sends the documents of `old` with the changes of `plan`, by rising number.
+    /// Sends the documents of `old` with the changes of `plan`, by rising number. Without a plan their vectors follow.
     async fn send_documents(
         &self,
         first: Place,
         count: u16,
         old: Option<&PartitionReader>,
-        plan: &Plan,
+        plan: Option<&Plan>,
     ) -> Result<(), EngineError> {
-        let mut chunks: Vec<RecordChunk> = vec![RecordChunk::default(); usize::from(count)];
-        let mut changes = plan.changes().peekable();
+        let carried = plan.is_none();
+        let mut chunks: Vec<RecordChunk> = vec![RecordChunk::new(carried); usize::from(count)];
+        let mut changes = plan.into_iter().flat_map(Plan::changes).peekable();
         let mut stored = old.into_iter().flat_map(|old| old.documents().iter()).peekable();
         let (mut merged, mut checkpoint) = (Vec::new(), Checkpoint::default());
         loop {
@@ -107,21 +118,22 @@ impl Engine {
             if let Some(record) = record {
                 let doc = DocId(number);
                 let chunk = &mut chunks[usize::from(doc.partition(count).0)];
-                chunk.push(doc.local(count), ChangeKind::Replace, record);
+                let (doc, kind) = (doc.local(count), ChangeKind::Replace);
+                chunk.push(RecordChange { doc, kind, record, vectors: &[] });
                 if chunk.len() >= CHUNK_BYTES {
-                    self.send_chunks(first, &mut chunks).await?;
+                    self.send_chunks(first, &mut chunks, carried).await?;
                 }
             }
             checkpoint.tick(&*self.runtime).await;
         }
-        self.send_chunks(first, &mut chunks).await
+        self.send_chunks(first, &mut chunks, carried).await
     }
 
     /// Sends each partition its chunk and waits until all are done.
-    async fn send_chunks(&self, first: Place, chunks: &mut [RecordChunk]) -> Result<(), EngineError> {
+    async fn send_chunks(&self, first: Place, chunks: &mut [RecordChunk], carried: bool) -> Result<(), EngineError> {
         let sent = chunks.iter_mut().enumerate().filter(|(_, chunk)| !chunk.is_empty()).map(|(number, chunk)| {
             let place = Place { partition: PartitionNo(number as u16), ..first };
-            let question = PartitionQuestion::Apply(std::mem::take(chunk));
+            let question = PartitionQuestion::Apply(std::mem::replace(chunk, RecordChunk::new(carried)));
             async move { answer_as!(self.ask_partition(place, question).await, Answer::Done => ()) }
         });
         try_join_all(sent).await.map(drop)

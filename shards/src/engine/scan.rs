@@ -19,6 +19,7 @@ const PART_BYTES: usize = 512 << 10;
 pub struct DocumentScan {
     view: Arc<IndexView>,
     parts: Vec<Part>,
+    vectors: bool,
 }
 
 /// What one partition has still to give.
@@ -33,7 +34,12 @@ impl DocumentScan {
     /// A walk from the first document on.
     pub fn new(view: Arc<IndexView>) -> Self {
         let part = || Part { ready: VecDeque::new(), next: Some(LocalDocId(0)) };
-        Self { parts: std::iter::repeat_with(part).take(view.partitions.len()).collect(), view }
+        Self { parts: std::iter::repeat_with(part).take(view.partitions.len()).collect(), view, vectors: false }
+    }
+
+    /// The same with all vectors of the documents under `_vectors`.
+    pub fn with_vectors(self) -> Self {
+        Self { vectors: true, ..self }
     }
 
     /// The state that is read; its names are those of the documents' fields.
@@ -66,13 +72,15 @@ impl Engine {
             if !taken.is_empty() || scan.parts.iter().all(|part| part.next.is_none()) {
                 return Ok(taken);
             }
+            let vectors = scan.vectors;
             let (id, layout, epoch) = (scan.view.id, scan.view.layout, scan.view.epoch);
             let asked = scan.parts.iter_mut().zip(0..).filter(|(part, _)| part.ready.is_empty()).filter_map(
                 |(part, number)| {
                     let from = part.next.take()?;
                     let place = Place { index: id, layout, partition: PartitionNo(number) };
                     Some(async move {
-                        let question = PartitionQuestion::Read(epoch, ReadQuestion::Scan { from, bytes: PART_BYTES });
+                        let question =
+                            PartitionQuestion::Read(epoch, ReadQuestion::Scan { from, bytes: PART_BYTES, vectors });
                         let answer = self.ask_partition(place, question).await;
                         let (documents, next) =
                             answer_as!(answer, Answer::Scanned(documents, next) => (documents, next))?;

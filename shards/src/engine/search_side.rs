@@ -20,7 +20,7 @@ use crate::search::federated::{FederatedAccess, FederatedAnswer, FederatedError,
 use crate::search::gather::Numbers;
 use crate::search::{
     Ask, FacetSearchRequest, KnownFacts, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError,
-    SearchRequest, SearchedIndex, answer_part,
+    SearchRequest, SearchedIndex, SimilarRequest, answer_part,
 };
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
@@ -94,7 +94,7 @@ impl Engine {
             let view = latest.as_ref().unwrap_or(index);
             let asker = Asker { engine: self, view, gone: Cell::new(false) };
             let (planner, known) = (self.planners.get(&view.settings), self.known.get(view));
-            let searched = searched(view, &planner, &known);
+            let searched = self.searched(view, &planner, &known);
             let answer = crate::search::search(&searched, &request, &asker, &RuntimePacer(self.runtime.clone())).await;
             if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
                 return answer;
@@ -120,7 +120,7 @@ impl Engine {
             let planner = self.planners.get(&view.settings);
             let pacer = RuntimePacer(self.runtime.clone());
             let known = self.known.get(view);
-            let searched = searched(view, &planner, &known);
+            let searched = self.searched(view, &planner, &known);
             let answer = crate::search::search_facet_values(&searched, &request, &asker, &pacer).await;
             if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
                 return answer;
@@ -148,7 +148,7 @@ impl Engine {
             let known: Vec<Rc<KnownFacts>> = views.iter().map(|view| self.known.get(view)).collect();
             let access = views.iter().zip(&planners).zip(&known).zip(&askers);
             let access: Vec<FederatedAccess<'_>> = access
-                .map(|(((view, planner), known), ask)| FederatedAccess { index: searched(view, planner, known), ask })
+                .map(|(((view, planner), known), ask)| FederatedAccess { index: self.searched(view, planner, known), ask })
                 .collect();
             let answer = federated_search(&access, request, &RuntimePacer(self.runtime.clone())).await;
             let gone: Vec<bool> = askers.iter().map(|asker| asker.gone.get()).collect();
@@ -163,6 +163,39 @@ impl Engine {
         Err(SearchError::Partition("the indexes move on too fast".into()).into())
     }
 
+    /// Answers a search for documents similar to one, at an epoch as in [`Self::search`].
+    ///
+    /// # Errors
+    /// Those of [`crate::search::similar`].
+    pub async fn similar(&self, index: &IndexView, request: SimilarRequest) -> Result<SearchAnswer, SearchError> {
+        let mut latest: Option<IndexView> = None;
+        for attempt in 1.. {
+            let view = latest.as_ref().unwrap_or(index);
+            let asker = Asker { engine: self, view, gone: Cell::new(false) };
+            let (planner, known) = (self.planners.get(&view.settings), self.known.get(view));
+            let searched = self.searched(view, &planner, &known);
+            let pacer = RuntimePacer(self.runtime.clone());
+            let answer = crate::search::similar(&searched, &request, &asker, &pacer).await;
+            if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
+                return answer;
+            }
+            latest = Some(self.latest(index.id).await.map_err(|error| SearchError::Partition(error.to_string()))?);
+        }
+        Err(SearchError::Partition("the index moves on too fast".into()))
+    }
+
+    fn searched<'v>(&self, view: &'v IndexView, planner: &'v Planner, known: &'v KnownFacts) -> SearchedIndex<'v> {
+        SearchedIndex {
+            settings: &view.settings,
+            fields: &view.fields,
+            partitions: view.partition_count(),
+            planner,
+            known,
+            embedders: &view.embedders,
+            host: self.embedders.get().cloned(),
+        }
+    }
+
     pub(super) async fn search_part(
         &self,
         reader: Rc<PartitionReader>,
@@ -174,11 +207,6 @@ impl Engine {
             Err(SearchError::Partition(error)) => Err(EngineError::Storage(error)),
         }
     }
-}
-
-fn searched<'v>(view: &'v IndexView, planner: &'v Planner, known: &'v KnownFacts) -> SearchedIndex<'v> {
-    let partitions = view.partition_count();
-    SearchedIndex { settings: &view.settings, fields: &view.fields, partitions, planner, known }
 }
 
 /// Asks the partitions of an index at one epoch.

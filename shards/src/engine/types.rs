@@ -14,6 +14,7 @@ use crate::ids::{CoreId, DocId, Epoch, PartitionNo};
 use crate::partition::PartitionError;
 use crate::settings::Settings;
 use crate::timestamp::Timestamp;
+use crate::vectors::{EmbedderStates, VectorSums};
 
 /// Everything a core needs to know of an index to plan a request: the state of one epoch. Published to all cores after each
 /// commit, never changed.
@@ -47,6 +48,10 @@ pub struct IndexView {
     pub store_bytes: u64,
     /// Counts up each time the index is laid out anew over its partitions; names the folder of its files.
     pub layout: u32,
+    /// What is known of the embedders of the settings.
+    pub embedders: Arc<EmbedderStates>,
+    /// Vectors, and documents with vectors, in all partitions.
+    pub vectors: VectorSums,
 }
 
 impl IndexView {
@@ -141,6 +146,8 @@ pub struct DocumentsQuery {
     pub offset: u64,
     /// Documents to return.
     pub limit: u64,
+    /// Whether with all their vectors under `_vectors`.
+    pub vectors: bool,
 }
 
 /// A page of documents.
@@ -180,6 +187,7 @@ impl From<PartitionError> for EngineError {
             PartitionError::User(error) => Self::User(error),
             PartitionError::Commit(CommitError::Disk(DiskError::NoSpace { .. })) => Self::NoSpace,
             PartitionError::Open(OpenError::Disk(DiskError::NoSpace { .. })) => Self::NoSpace,
+            PartitionError::Disk(DiskError::NoSpace { .. }) => Self::NoSpace,
             other => Self::Storage(other.to_string()),
         }
     }

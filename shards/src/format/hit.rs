@@ -20,6 +20,8 @@ pub struct HitExtras {
     pub geo_distance: Option<f64>,
     /// `_federation`
     pub federation: Option<FederationMark>,
+    /// `_vectors`, as JSON.
+    pub vectors: Option<Vec<u8>>,
     /// `_rankingScore`
     pub score: Option<f64>,
     /// `_rankingScoreDetails`
@@ -76,7 +78,7 @@ impl<'p> HitWriter<'p> {
         writer.out.push(b'{');
         for (field, bytes) in fields.clone() {
             let name = self.names.name(field).unwrap_or_default();
-            if name == "_vectors" && !self.plan.vectors {
+            if name == "_vectors" {
                 continue;
             }
             if self.plan.retrieve.names(name) {
@@ -87,6 +89,9 @@ impl<'p> HitWriter<'p> {
             {
                 writer.value(name, &kept);
             }
+        }
+        if let Some(vectors) = &extras.vectors {
+            writer.raw("_vectors", vectors);
         }
         if let Some(distance) = extras.geo_distance {
             writer.value("_geoDistance", &json!(distance.round() as u64));
@@ -145,7 +150,7 @@ impl<'p> HitWriter<'p> {
         let mut positions = Map::new();
         for (field, bytes) in fields {
             let name = self.names.name(field).unwrap_or_default();
-            if name == "_vectors" && !self.plan.vectors {
+            if name == "_vectors" {
                 continue;
             }
             let kept = self.plan.formatted.as_ref().filter(|paths| paths.names(name) || paths.reaches_below(name));

@@ -27,7 +27,7 @@ pub struct FormatPlan {
     pub marker: String,
     /// Whether `_matchesPosition` is added.
     pub matches_position: bool,
-    /// Whether `_vectors` may be shown.
+    /// Whether `_vectors` is shown.
     pub vectors: bool,
     /// What is looked for in texts.
     pub words: MatchWords,
@@ -44,6 +44,8 @@ impl FormatPlan {
         } else {
             Paths::Named(settings.displayed_attributes.clone())
         };
+        let displayed_all = displayed == Paths::All;
+        let shows_vectors = settings.displayed_attributes.iter().any(|name| name == "_vectors");
         let retrieve = match (&displayed, &format.attributes_to_retrieve) {
             (_, Some(asked)) if asked.iter().any(|name| name == "*") => displayed.clone(),
             (_, None) => displayed.clone(),
@@ -74,7 +76,7 @@ impl FormatPlan {
             tags: (format.highlight_pre_tag.clone(), format.highlight_post_tag.clone()),
             marker: format.crop_marker.clone(),
             matches_position: format.show_matches_position,
-            vectors: request.retrieve_vectors,
+            vectors: request.retrieve_vectors && (displayed_all || shows_vectors),
             words,
             languages: crate::search::plan::named_languages(request),
         }

@@ -16,10 +16,12 @@ use crate::partition::writer::PartitionDelta;
 use crate::settings::Settings;
 use crate::text::postings::{put_varint, take_varint};
 use crate::timestamp::Timestamp;
+use crate::vectors::{EmbedderStates, VectorSums};
 
 const HEAD_KEY: &[u8] = b"catalog";
 const SETTINGS_KEY: &[u8] = b"settings";
 const FREE_KEY: &[u8] = b"free-numbers";
+const EMBEDDERS_KEY: &[u8] = b"embedders";
 const RECORD_KEY: &[u8] = b"record";
 /// Version of the catalog's layout.
 const VERSION: u32 = 1;
@@ -45,6 +47,8 @@ pub struct Catalog {
     pub sums: Vec<PartitionSums>,
     /// Bytes of all records.
     pub raw_bytes: u64,
+    /// What is known of the embedders of the settings.
+    pub embedders: Arc<EmbedderStates>,
 }
 
 /// What the catalog knows of a partition.
@@ -54,6 +58,12 @@ pub struct PartitionSums {
     pub documents: u64,
     /// Those with coordinates.
     pub geo_points: u64,
+    /// Its vectors.
+    #[serde(default)]
+    pub embeddings: u64,
+    /// Those of its documents that have vectors.
+    #[serde(default)]
+    pub embedded: u64,
 }
 
 /// The stored form of what changes with every batch.
@@ -81,6 +91,7 @@ impl Catalog {
             updated_at: created_at,
             sums: vec![PartitionSums::default(); usize::from(partition_count)],
             raw_bytes: 0,
+            embedders: Arc::default(),
         }
     }
 
@@ -99,6 +110,12 @@ impl Catalog {
         self.sums.iter().map(|sums| sums.geo_points).sum()
     }
 
+    /// Vectors, and documents with vectors, in all partitions.
+    pub fn vectors(&self) -> VectorSums {
+        let sum = |of: fn(&PartitionSums) -> u64| self.sums.iter().map(of).sum();
+        VectorSums { embeddings: sum(|sums| sums.embeddings), documents: sum(|sums| sums.embedded) }
+    }
+
     /// Documents by top-level name; names without documents are left out.
     pub fn field_distribution(&self) -> BTreeMap<String, u64> {
         let counted = self.fields.iter().zip(&self.distribution).filter(|(_, count)| **count > 0);
@@ -107,7 +124,12 @@ impl Catalog {
 
     /// Adds what a batch changed in one partition.
     pub fn add_delta(&mut self, partition: usize, delta: &PartitionDelta) {
-        self.sums[partition] = PartitionSums { documents: delta.documents, geo_points: delta.geo_points };
+        self.sums[partition] = PartitionSums {
+            documents: delta.documents,
+            geo_points: delta.geo_points,
+            embeddings: delta.vectors.embeddings,
+            embedded: delta.vectors.documents,
+        };
         self.raw_bytes = self.raw_bytes.saturating_add_signed(delta.raw_bytes);
         if self.distribution.len() < delta.distribution.len() {
             self.distribution.resize(delta.distribution.len(), 0);
@@ -126,6 +148,10 @@ impl Catalog {
             return Err(damaged());
         }
         let settings = store.get(META, SETTINGS_KEY)?.ok_or_else(damaged)?;
+        let embedders = match store.get(META, EMBEDDERS_KEY)? {
+            Some(stored) => serde_json::from_slice(stored).map_err(|_| damaged())?,
+            None => EmbedderStates::new(),
+        };
         let free = store.get(META, FREE_KEY)?.map(RoaringBitmap::deserialize_from);
         let (mut fields, mut distribution) = (FieldsMap::default(), Vec::new());
         let mut cursor = store.cursor(FIELDS);
@@ -149,6 +175,7 @@ impl Catalog {
             updated_at: head.updated_at,
             sums: head.sums,
             raw_bytes: head.raw_bytes,
+            embedders: Arc::new(embedders),
         }))
     }
 
@@ -167,6 +194,9 @@ impl Catalog {
         txn.put(META, HEAD_KEY, &serde_json::to_vec(&head).map_err(unwritable)?)?;
         if before.is_none_or(|before| before.settings != self.settings) {
             txn.put(META, SETTINGS_KEY, &serde_json::to_vec(&*self.settings).map_err(unwritable)?)?;
+        }
+        if before.is_none_or(|before| before.embedders != self.embedders) {
+            txn.put(META, EMBEDDERS_KEY, &serde_json::to_vec(&*self.embedders).map_err(unwritable)?)?;
         }
         if before.is_none_or(|before| before.numbers.free != self.numbers.free) {
             let mut bytes = Vec::new();

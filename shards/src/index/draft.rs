@@ -13,7 +13,7 @@ use storage_engine::{ReadTree, Snapshot};
 
 use super::catalog::Catalog;
 use super::numbers::DocNumbers;
-use crate::document::names::FieldNames;
+use crate::document::names::{FieldNames, VECTORS};
 use crate::document::payload::{DocumentFields, Documents, PayloadFormat, read_document};
 use crate::document::primary_key::{KeyFinder, infer, is_valid};
 use crate::document::record::{Record, put_merged, put_record};
@@ -21,13 +21,17 @@ use crate::document::validate::Reserved;
 use crate::engine::{Method, OpOutcome};
 use crate::error::UserError;
 use crate::fields::FieldsMap;
-use crate::ids::{DocId, LocalDocId, PartitionNo};
+use crate::ids::{DocId, FieldId, LocalDocId, PartitionNo};
 use crate::partition::PartitionError;
 use crate::partition::trees::EXTERNAL_IDS;
-use crate::partition::writer::{ChangeKind, RecordChunk};
+use crate::partition::writer::{ChangeKind, RecordChange, RecordChunk};
 use crate::runtime::Runtime;
 use crate::segments::{Pieces, Segments};
 use crate::settings::Settings;
+use crate::vectors::change::is_user_provided;
+use crate::vectors::sent::{self, Embedders};
+use crate::vectors::writer::missing_entry;
+use crate::vectors::{EmbedderStates, missing};
 
 /// Bytes of records sent to a partition in one message.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -68,6 +72,8 @@ struct Change {
     kind: ChangeKind,
     start: u64,
     len: u32,
+    /// What it says about vectors.
+    vectors: (u64, u32),
 }
 
 /// The documents of an addition: their ids and what becomes of them.
@@ -91,6 +97,7 @@ pub struct Draft {
     records: Pieces,
     /// Whether all documents from before the batch go.
     pub cleared: bool,
+    embedders: Embedders,
 }
 
 /// What the partitions and the catalog are to do.
@@ -106,19 +113,32 @@ pub struct Plan {
 }
 
 impl Draft {
-    /// Begins a batch on `catalog`, which `snapshot` of partition 0 holds.
-    pub fn new(runtime: Rc<dyn Runtime>, snapshot: Snapshot, catalog: &Catalog, settings: Arc<Settings>) -> Self {
+    /// Begins a batch on `catalog`, which `snapshot` of partition 0 holds. `embedders` are those of `settings`.
+    pub fn new(
+        runtime: Rc<dyn Runtime>,
+        snapshot: Snapshot,
+        catalog: &Catalog,
+        settings: Arc<Settings>,
+        embedders: &EmbedderStates,
+    ) -> Self {
+        let embedders: Embedders = embedders.iter().map(|(name, state)| (name.clone(), state.facts.clone())).collect();
+        let mut fields = (*catalog.fields).clone();
+        if !embedders.is_empty() {
+            // Documents show their vectors under this name, also those that never had a field of it.
+            fields.insert(VECTORS);
+        }
         Self {
             runtime,
             snapshot,
             settings,
             primary_key: catalog.primary_key.clone(),
-            fields: (*catalog.fields).clone(),
+            fields,
             numbers: catalog.numbers.clone(),
             ids: BTreeMap::new(),
             changes: BTreeMap::new(),
             records: Pieces::default(),
             cleared: false,
+            embedders,
         }
     }
 
@@ -176,9 +196,8 @@ impl Draft {
         loop {
             let id = finder.id(document.iter(), names.map())?;
             reserved.check(&document, &id, names.map())?;
-            record.clear();
-            put_record(&mut record, document.iter());
-            found.push((id, Change { kind, start: self.records.push(&record), len: record.len() as u32 }));
+            let vectors = put_document(&document, names.map(), &self.embedders, &id, &mut record)?;
+            found.push((id, stored(&mut self.records, kind, &record, &vectors)));
             if self.runtime.should_yield() {
                 self.runtime.yield_now().await;
             }
@@ -201,6 +220,7 @@ impl Draft {
     }
 
     async fn admit(&mut self, addition: &Addition<'_>, documents: Admitted) -> Result<OpOutcome, OpError> {
+        self.check_new(addition, &documents)?;
         let mut distinct = RoaringBitmap::new();
         let mut passed_over: AHashSet<String> = AHashSet::new();
         for (id, change) in documents {
@@ -215,7 +235,7 @@ impl Draft {
                     let number = self.numbers.take().ok_or_else(full)?;
                     distinct.insert(number);
                     self.ids.insert(id.into(), Some(number));
-                    self.change(number, Change { kind: ChangeKind::Replace, ..change })?;
+                    self.change(number, Change { kind: ChangeKind::Create, ..change })?;
                 }
             }
             if self.runtime.should_yield() {
@@ -226,6 +246,21 @@ impl Draft {
         Ok(OpOutcome { documents: count, named: count })
     }
 
+    /// Checks that new documents bring the vectors that nobody else can make.
+    fn check_new(&self, addition: &Addition<'_>, documents: &Admitted) -> Result<(), OpError> {
+        if addition.skip_creation || self.settings.embedders.values().all(|embedder| !is_user_provided(embedder)) {
+            return Ok(());
+        }
+        for (id, change) in documents.chunks().flatten() {
+            if self.number(id)?.is_none()
+                && let Some(name) = missing_entry(&self.settings, self.vectors(*change))?
+            {
+                return Err(missing(name, id).into());
+            }
+        }
+        Ok(())
+    }
+
     /// Puts a change on top of what the batch has for the document so far.
     fn change(&mut self, number: u32, change: Change) -> Result<(), PartitionError> {
         let before = self.changes.get(&number).copied();
@@ -233,7 +268,16 @@ impl Draft {
             (Some(before), ChangeKind::Merge) if before.kind != ChangeKind::Delete => {
                 let mut record = Vec::new();
                 put_merged(&mut record, Record::parse(self.record(before))?, Record::parse(self.record(change))?);
-                Change { kind: before.kind, start: self.records.push(&record), len: record.len() as u32 }
+                let vectors = sent::merge(self.vectors(before), self.vectors(change))?;
+                stored(&mut self.records, before.kind, &record, &vectors)
+            }
+            (Some(before), ChangeKind::Replace) if before.kind != ChangeKind::Delete => {
+                // The record is the new one; the vectors stay, and a document that is new in the batch remains so.
+                let created = before.kind == ChangeKind::Create;
+                let kind = if created { ChangeKind::Create } else { ChangeKind::Replace };
+                let vectors = sent::merge(self.vectors(before), self.vectors(change))?;
+                let vectors = (self.records.push(&vectors), vectors.len() as u32);
+                Change { kind, vectors, ..change }
             }
             (Some(_), ChangeKind::Merge) => Change { kind: ChangeKind::Replace, ..change },
             _ => change,
@@ -244,6 +288,10 @@ impl Draft {
 
     fn record(&self, change: Change) -> &[u8] {
         self.records.get(change.start, change.len as usize)
+    }
+
+    fn vectors(&self, change: Change) -> &[u8] {
+        self.records.get(change.vectors.0, change.vectors.1 as usize)
     }
 
     /// Deletes documents by id.
@@ -280,7 +328,7 @@ impl Draft {
     }
 
     fn delete(&mut self, id: &str, number: u32) -> Result<(), PartitionError> {
-        self.change(number, Change { kind: ChangeKind::Delete, start: 0, len: 0 })?;
+        self.change(number, Change { kind: ChangeKind::Delete, start: 0, len: 0, vectors: (0, 0) })?;
         self.numbers.give_back(number);
         self.ids.insert(id.into(), None);
         Ok(())
@@ -326,10 +374,8 @@ impl Draft {
             let mut names = FieldNames::new(&mut self.fields);
             read_document(text, &mut names, &mut document)?;
             reserved.check(&document, id, names.map())?;
-            record.clear();
-            put_record(&mut record, document.iter());
-            let start = self.records.push(&record);
-            changes.push((number, Change { kind: ChangeKind::Replace, start, len: record.len() as u32 }));
+            let vectors = put_document(&document, names.map(), &self.embedders, id, &mut record)?;
+            changes.push((number, stored(&mut self.records, ChangeKind::Replace, &record, &vectors)));
             if self.runtime.should_yield() {
                 self.runtime.yield_now().await;
             }
@@ -363,6 +409,11 @@ impl Plan {
             .map(|(number, change)| (DocId(*number), change.kind, self.records.get(change.start, change.len as usize)))
     }
 
+    /// What the document of a change says about vectors.
+    fn vectors(&self, change: &Change) -> &[u8] {
+        self.records.get(change.vectors.0, change.vectors.1 as usize)
+    }
+
     /// The changes in one partition of `count`, in pieces.
     pub fn chunks(&self, partition: PartitionNo, count: u16) -> impl Iterator<Item = RecordChunk> {
         let mut of_partition =
@@ -372,12 +423,43 @@ impl Plan {
             while chunk.len() < CHUNK_BYTES {
                 let Some((number, change)) = of_partition.next() else { break };
                 let record = self.records.get(change.start, change.len as usize);
-                let local: LocalDocId = DocId(*number).local(count);
-                chunk.push(local, change.kind, record);
+                let doc: LocalDocId = DocId(*number).local(count);
+                chunk.push(RecordChange { doc, kind: change.kind, record, vectors: self.vectors(change) });
             }
             if chunk.is_empty() { None } else { Some(chunk) }
         })
     }
+}
+
+/// Writes a document's record without what goes to the vectors, which is returned.
+fn put_document(
+    document: &DocumentFields,
+    names: &FieldsMap,
+    embedders: &Embedders,
+    id: &str,
+    record: &mut Vec<u8>,
+) -> Result<Vec<u8>, UserError> {
+    record.clear();
+    let field = names.id(VECTORS);
+    let Some(json) = field.and_then(|field| document.get(field)) else {
+        put_record(record, document.iter());
+        return Ok(Vec::new());
+    };
+    let vectors = sent::read(json, embedders, id)?;
+    let kept = document.iter().filter_map(|(id, value)| match &vectors.rest {
+        _ if Some(id) != field => Some((id, value)),
+        rest => Some((id, rest.as_deref()?)),
+    });
+    let kept: Vec<(FieldId, &[u8])> = kept.collect();
+    put_record(record, kept.iter().copied());
+    Ok(vectors.entries)
+}
+
+/// A change with its bytes put among `records`.
+fn stored(records: &mut Pieces, kind: ChangeKind, record: &[u8], vectors: &[u8]) -> Change {
+    let start = records.push(record);
+    let vectors = (if vectors.is_empty() { 0 } else { records.push(vectors) }, vectors.len() as u32);
+    Change { kind, start, len: record.len() as u32, vectors }
 }
 
 /// The number of a document in a committed state.

@@ -1,6 +1,7 @@
 //! Why a partition could not be read or written.
 
-use storage_engine::{CommitError, OpenError, ReadError, WriteError};
+use storage_engine::vector;
+use storage_engine::{CommitError, DiskError, OpenError, ReadError, WriteError};
 
 use crate::document::json::JsonError;
 use crate::document::record::DamagedRecord;
@@ -33,6 +34,12 @@ pub enum PartitionError {
     /// The file could not be compacted.
     #[error("compaction failed: {0}")]
     Compact(String),
+    /// A file operation failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The files of vectors could not be read, or were refused a change.
+    #[error("vectors: {0}")]
+    Vectors(String),
     /// Another partition could not be read.
     #[error("{0}")]
     Elsewhere(String),
@@ -42,6 +49,48 @@ pub enum PartitionError {
     /// A stored entry that no writer makes; says which.
     #[error("a stored {0} is damaged")]
     Damaged(&'static str),
+}
+
+impl From<vector::FetchError> for PartitionError {
+    fn from(error: vector::FetchError) -> Self {
+        match error {
+            vector::FetchError::Disk(error) => Self::Disk(error),
+            other => Self::Vectors(other.to_string()),
+        }
+    }
+}
+
+impl From<vector::PutError> for PartitionError {
+    fn from(error: vector::PutError) -> Self {
+        match error {
+            vector::PutError::Fetch(error) => error.into(),
+            other => Self::Vectors(other.to_string()),
+        }
+    }
+}
+
+impl From<vector::OpenError> for PartitionError {
+    fn from(error: vector::OpenError) -> Self {
+        match error {
+            vector::OpenError::Fetch(error) => error.into(),
+            other => Self::Vectors(other.to_string()),
+        }
+    }
+}
+
+impl From<vector::BeginError> for PartitionError {
+    fn from(error: vector::BeginError) -> Self {
+        Self::Vectors(error.to_string())
+    }
+}
+
+impl From<vector::SearchError> for PartitionError {
+    fn from(error: vector::SearchError) -> Self {
+        match error {
+            vector::SearchError::Fetch(error) => error.into(),
+            other => Self::Vectors(other.to_string()),
+        }
+    }
 }
 
 impl From<DamagedBlock> for PartitionError {

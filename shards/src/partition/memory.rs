@@ -9,6 +9,7 @@ use super::error::PartitionError;
 use super::trees::{DICTIONARY, META};
 use crate::text::dictionary::{Dictionary, DictionaryBuilder, TermKind};
 use crate::text::postings::take_varint;
+use crate::vectors::PartitionVectors;
 
 /// Before the number of a chunk in the keys of the documents' set.
 const DOCUMENTS_KEY: &[u8] = b"documents/";
@@ -20,6 +21,8 @@ pub struct PartitionMemory {
     pub documents: Rc<RoaringBitmap>,
     /// All terms.
     pub dictionary: Dictionary,
+    /// Vectors.
+    pub vectors: PartitionVectors,
 }
 
 /// How many documents hold a term, and how many of them an occurrence that is not exact.
@@ -87,9 +90,14 @@ impl MemoryLoader {
         Ok(false)
     }
 
-    /// The memory part, once all terms were read.
+    /// The memory part, once all terms were read; vectors are opened apart.
     pub fn finish(self, snapshot: &Snapshot) -> Result<PartitionMemory, PartitionError> {
-        Ok(PartitionMemory { documents: Rc::new(load_documents(snapshot)?), dictionary: self.builder.finish() })
+        let vectors = PartitionVectors::default();
+        Ok(PartitionMemory {
+            documents: Rc::new(load_documents(snapshot)?),
+            dictionary: self.builder.finish(),
+            vectors,
+        })
     }
 }
 

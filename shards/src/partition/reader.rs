@@ -12,7 +12,8 @@ use super::error::PartitionError;
 use super::memory::{PartitionMemory, TermCounts};
 use super::trees::{DICTIONARY, DOCUMENTS, POSTINGS, WORD_COUNTS};
 use crate::document::record::{RawDocument, Record};
-use crate::facets::FacetSource;
+use crate::facets::filter::VectorsTest;
+use crate::facets::{FacetError, FacetSource};
 use crate::facets::columns::Columns;
 use crate::fields::FieldsMap;
 use crate::ids::{DocId, Epoch, FieldId, LocalDocId, PartitionNo};
@@ -22,6 +23,7 @@ use crate::settings::Settings;
 use crate::text::TextTokenizer;
 use crate::text::dictionary::{Dictionary, TermKind};
 use crate::text::postings::{Block, block_key, parse_block_key, take_varint};
+use crate::vectors::{EmbedderStates, PartitionVectors};
 
 /// Bytes of term bitmaps that one epoch of a partition keeps at hand.
 const CACHE_BYTES: usize = 16 << 20;
@@ -43,6 +45,8 @@ pub struct EpochFacts {
     pub tokenizer: Rc<TextTokenizer>,
     /// Partitions of the index.
     pub partition_count: u16,
+    /// What is known of the embedders of the settings.
+    pub embedders: Arc<EmbedderStates>,
 }
 
 /// One partition at one epoch: a snapshot with what its core keeps in memory. Lives as long as a search needs it.
@@ -104,6 +108,11 @@ impl PartitionReader {
     /// What is kept in memory of this epoch.
     pub fn memory(&self) -> &PartitionMemory {
         &self.memory
+    }
+
+    /// The vectors of this epoch.
+    pub fn vectors(&self) -> &PartitionVectors {
+        &self.memory.vectors
     }
 
     /// What the index's partitions share at this epoch.
@@ -244,6 +253,17 @@ impl PartitionReader {
         Ok(self.record(document)?.map(|record| record.to_raw(self.global(document))))
     }
 
+    /// A document with its own bytes, and with its vectors under `_vectors` where these are wanted.
+    pub async fn document(&self, doc: LocalDocId, vectors: bool) -> Result<Option<RawDocument>, PartitionError> {
+        let names = self.facts.settings.embedders.keys();
+        if !vectors || names.len() == 0 {
+            return self.raw_document(doc);
+        }
+        let Some(record) = self.record(doc)? else { return Ok(None) };
+        let place = (self.global(doc), doc);
+        crate::vectors::show::document(record, &self.facts.fields, self.vectors(), names, place).await.map(Some)
+    }
+
     /// Visits the blocks of a term from the one that may hold document `from` on, until told to stop.
     fn for_each_block(
         &self,
@@ -315,6 +335,10 @@ impl FacetSource for PartitionReader {
 
     fn global(&self, document: LocalDocId) -> DocId {
         PartitionReader::global(self, document)
+    }
+
+    fn documents_with_vectors(&self, test: &VectorsTest) -> Result<RoaringBitmap, FacetError> {
+        crate::vectors::tested::documents(self.vectors(), (&self.facts.settings, &self.facts.embedders), test)
     }
 }
 

@@ -26,6 +26,9 @@ use crate::runtime::{Checkpoint, Runtime};
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
 use crate::text::dictionary::{Dictionary, DictionaryBuilder, TermChange};
+use crate::vectors::VectorSums;
+use crate::vectors::resettle::resettle;
+use crate::vectors::writer::{PreparedVectors, VectorsWriter};
 
 /// Gathered changes are written when they take this much memory.
 const GATHER_BYTES_MAX: usize = 192 << 20;
@@ -35,6 +38,8 @@ const COLUMN_STEP: usize = 16;
 /// What becomes of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
+    /// It is the record sent, as a new document: of one that had the number before nothing stays, vectors neither.
+    Create,
     /// It is the record sent.
     Replace,
     /// The fields of the record sent take the place of its own.
@@ -46,15 +51,37 @@ pub enum ChangeKind {
 /// Changes of documents, in rising order, each document once in a batch.
 #[derive(Clone, Debug, Default)]
 pub struct RecordChunk {
-    changes: Vec<(LocalDocId, ChangeKind, u32)>,
+    changes: Vec<(LocalDocId, ChangeKind, u32, u32)>,
     bytes: Vec<u8>,
+    /// Whether the documents come from another partition, from which their vectors come, too.
+    carried: bool,
+}
+
+/// A change of a document.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordChange<'c> {
+    /// The document.
+    pub doc: LocalDocId,
+    /// What becomes of it.
+    pub kind: ChangeKind,
+    /// The record sent; empty for a deletion.
+    pub record: &'c [u8],
+    /// What it says about vectors (see `vectors::sent`).
+    pub vectors: &'c [u8],
 }
 
 impl RecordChunk {
-    /// Adds a change; `record` is empty for a deletion.
-    pub fn push(&mut self, doc: LocalDocId, kind: ChangeKind, record: &[u8]) {
-        self.bytes.extend_from_slice(record);
-        self.changes.push((doc, kind, self.bytes.len() as u32));
+    /// An empty one; `carried` says whether its documents come from another partition, and their vectors later.
+    pub fn new(carried: bool) -> Self {
+        Self { carried, ..Self::default() }
+    }
+
+    /// Adds a change.
+    pub fn push(&mut self, change: RecordChange<'_>) {
+        self.bytes.extend_from_slice(change.record);
+        let middle = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(change.vectors);
+        self.changes.push((change.doc, change.kind, middle, self.bytes.len() as u32));
     }
 
     /// Bytes of all records.
@@ -68,12 +95,13 @@ impl RecordChunk {
     }
 
     /// The changes with their records.
-    pub fn iter(&self) -> impl Iterator<Item = (LocalDocId, ChangeKind, &[u8])> {
+    pub fn iter(&self) -> impl Iterator<Item = RecordChange<'_>> {
         let mut start = 0;
-        self.changes.iter().map(move |(doc, kind, end)| {
-            let record = &self.bytes[start..*end as usize];
+        self.changes.iter().map(move |(doc, kind, middle, end)| {
+            let (record, vectors) =
+                (&self.bytes[start..*middle as usize], &self.bytes[*middle as usize..*end as usize]);
             start = *end as usize;
-            (*doc, *kind, record)
+            RecordChange { doc: *doc, kind: *kind, record, vectors }
         })
     }
 }
@@ -89,6 +117,8 @@ pub struct PartitionDelta {
     pub geo_points: u64,
     /// Documents, now.
     pub documents: u64,
+    /// Vectors, now.
+    pub vectors: VectorSums,
 }
 
 /// The settings and names that a state is built with.
@@ -116,6 +146,8 @@ pub struct PartitionWriter {
     kinds: KindChanges,
     delta: PartitionDelta,
     scratch: Scratch,
+    vectors: VectorsWriter,
+    prepared: PreparedVectors,
 }
 
 #[derive(Default)]
@@ -128,7 +160,13 @@ struct Scratch {
 
 impl PartitionWriter {
     /// Begins to build on `memory`, the state that `txn` began from.
-    pub fn new(runtime: Rc<dyn Runtime>, txn: WriteTxn, memory: &PartitionMemory, facts: WriterFacts) -> Self {
+    pub fn new(
+        runtime: Rc<dyn Runtime>,
+        txn: WriteTxn,
+        memory: &PartitionMemory,
+        facts: WriterFacts,
+        vectors: VectorsWriter,
+    ) -> Self {
         Self {
             runtime,
             txn,
@@ -142,12 +180,32 @@ impl PartitionWriter {
             kinds: KindChanges::new(),
             delta: PartitionDelta::default(),
             scratch: Scratch::default(),
+            vectors,
+            prepared: PreparedVectors::new(),
         }
     }
 
     /// The transaction, for entries that are not the partition's own business.
     pub fn txn(&mut self) -> &mut WriteTxn {
         &mut self.txn
+    }
+
+    /// The vectors, with the transaction that they are committed with.
+    pub fn vectors(&mut self) -> (&mut VectorsWriter, &mut WriteTxn) {
+        (&mut self.vectors, &mut self.txn)
+    }
+
+    /// Follows a change of embedders. Must come before any change.
+    pub async fn resettle_vectors(&mut self, before: &Settings) -> Result<(), PartitionError> {
+        let settings = (before, &*self.facts.settings);
+        let grown = resettle(&mut self.vectors, &mut self.txn, &self.documents, settings).await?;
+        self.delta.raw_bytes += grown;
+        Ok(())
+    }
+
+    /// The vectors that [`Self::finish`] made durable.
+    pub fn take_prepared(&mut self) -> PreparedVectors {
+        std::mem::take(&mut self.prepared)
     }
 
     /// Takes all documents out. Must come before any change.
@@ -167,6 +225,7 @@ impl PartitionWriter {
             self.txn.clear(tree)?;
         }
         self.touch_all();
+        self.vectors.clear();
         self.documents.clear();
         self.dictionary = Dictionary::default();
         Ok(())
@@ -177,8 +236,15 @@ impl PartitionWriter {
         doing("documents");
         let settings = self.facts.settings.clone();
         let mut extractor = Extractor::new(&settings);
-        for (doc, kind, record) in chunk.iter() {
+        for RecordChange { doc, kind, record, vectors } in chunk.iter() {
+            let known = self.documents.contains(doc.0);
             self.change(&mut extractor, doc, kind, record)?;
+            if self.vectors.is_active() && !chunk.carried {
+                let scratch = std::mem::take(&mut self.scratch);
+                let (old, new) = (&scratch.old_record, &scratch.new_record);
+                self.vectors.change(doc, (kind, known), vectors, old, new).await?;
+                self.scratch = scratch;
+            }
             if self.gatherer.memory_bytes() + self.columns.pending_bytes() > GATHER_BYTES_MAX {
                 self.flush().await?;
             }
@@ -300,10 +366,14 @@ impl PartitionWriter {
         } else {
             rebuild(&*self.runtime, &self.dictionary, kinds).await
         };
+        doing("vectors");
+        let (vectors, prepared, sums) = self.vectors.finish(&mut self.txn).await?;
+        self.prepared = prepared;
         let mut delta = std::mem::take(&mut self.delta);
+        delta.vectors = sums;
         delta.geo_points = self.txn.entry_count(GEO_POINTS);
         delta.documents = self.documents.len();
-        Ok((PartitionMemory { documents: Rc::new(std::mem::take(&mut self.documents)), dictionary }, delta))
+        Ok((PartitionMemory { documents: Rc::new(std::mem::take(&mut self.documents)), dictionary, vectors }, delta))
     }
 
     /// Gives the transaction up for its commit.

@@ -238,7 +238,7 @@ impl Evaluator {
                     let nodes = path.nodes.iter().enumerate().filter(|(number, _)| reading.exact >> number & 1 == 0);
                     nodes.map(|(_, node)| u32::from(self.plan.graph.nodes[node.at].len)).sum()
                 }
-                Rule::Sort(_) => continue,
+                Rule::Vector | Rule::Sort(_) => continue,
             };
             for bar in &mut bars {
                 match bar.and_then(|bar| bar.get(costs.len())) {

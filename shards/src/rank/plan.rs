@@ -1,6 +1,7 @@
 //! What every partition must know to rank, and what it answers: plain data that travels between cores.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -30,6 +31,52 @@ pub struct RankPlan {
     pub whole_buckets: bool,
     /// Whether scores will be computed, which needs more facts than the order.
     pub scores: bool,
+    /// What [`Rule::Vector`] measures. There for a search by meaning, whose graph is empty.
+    pub vector: Option<VectorQuery>,
+}
+
+/// What is near.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VectorQuery {
+    /// The embedder.
+    pub embedder: Arc<str>,
+    /// The vector.
+    pub vector: Arc<[f32]>,
+    /// How scores are stretched.
+    pub shift: Option<Shift>,
+}
+
+/// Stretches similarities so that `mean` becomes 0.5; without a change of order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shift {
+    /// The similarity in the middle, 0.0 to 1.0.
+    pub mean: f32,
+    /// How far similarities scatter, above 0.0 to 1.0.
+    pub sigma: f32,
+}
+
+/// The cost of a document without a vector.
+pub const NO_VECTOR: u32 = u32::MAX;
+
+impl Shift {
+    fn apply(self, similarity: f32) -> f32 {
+        let factor = 0.4 / self.sigma;
+        let shifted = factor * similarity + (0.5 - factor * self.mean);
+        if shifted <= 0.0 { f32::EPSILON } else { shifted.min(1.0) }
+    }
+}
+
+impl VectorQuery {
+    /// The cost of a distance, which is no less than 0: such numbers are in the order of their bits.
+    pub fn cost(distance: f32) -> u32 {
+        distance.max(0.0).to_bits()
+    }
+
+    /// The similarity that a cost stands for; `None` for a document without a vector.
+    pub fn similarity(&self, cost: u32) -> Option<f32> {
+        let similarity = 1.0 - f32::from_bits(cost);
+        (cost != NO_VECTOR).then(|| self.shift.map_or(similarity, |shift| shift.apply(similarity)))
+    }
 }
 
 /// A criterion that orders documents by their values.

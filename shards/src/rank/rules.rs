@@ -21,6 +21,8 @@ pub enum Rule {
     ExactAttribute,
     /// More words as typed first.
     ExactWords,
+    /// Nearer to the query's vector first.
+    Vector,
     /// By the value of the criterion of this number.
     Sort(u8),
 }
@@ -37,7 +39,7 @@ pub struct RuleList {
 }
 
 impl Rule {
-    /// Whether the rule reads the query graph.
+    /// Whether the rule gives documents costs.
     pub fn is_graph(self) -> bool {
         !matches!(self, Self::Sort(_))
     }
@@ -55,6 +57,26 @@ impl RuleList {
                     if !placeholder {
                         list.push_named(name, strategy);
                     }
+                }
+                _ => {
+                    if let Some((field, direction)) = name.rsplit_once(':') {
+                        list.push_sort(SortBy::Field { name: field.into(), descending: direction == "desc" });
+                    }
+                }
+            }
+        }
+        list
+    }
+
+    /// The rules of a search by meaning: in the place of the first rule about words stands nearness to the query's vector, the
+    /// others about words fall away. Without any rule about words nearness counts for nothing.
+    pub fn by_vector(settings: &Settings, sort: &[SortBy]) -> Self {
+        let mut list = Self::default();
+        for name in &settings.ranking_rules {
+            match name.as_str() {
+                "sort" => sort.iter().for_each(|by| list.push_sort(by.clone())),
+                "words" | "typo" | "proximity" | "attribute" | "attributeRank" | "wordPosition" | "exactness" => {
+                    list.push(Rule::Vector);
                 }
                 _ => {
                     if let Some((field, direction)) = name.rsplit_once(':') {
@@ -127,6 +149,16 @@ mod tests {
         assert_eq!(rules(&["words", "typo"], MatchingStrategy::All, false), [Typo]);
         assert_eq!(rules(&["attribute", "attributeRank"], last, false), [Words, AttributeRank, WordPosition]);
         assert_eq!(rules(&["exactness", "sort"], last, false), [Words, ExactAttribute, ExactWords, Sort(0)]);
+    }
+
+    #[test]
+    fn nearness_takes_the_place_of_words() {
+        let rules = |names: &[&str]| {
+            let ranking_rules = names.iter().map(|name| (*name).into()).collect();
+            RuleList::by_vector(&Settings { ranking_rules, ..Settings::default() }, &[]).rules
+        };
+        assert_eq!(rules(&["a:asc", "typo", "words", "b:desc"]), [Rule::Sort(0), Rule::Vector, Rule::Sort(1)]);
+        assert_eq!(rules(&["a:asc", "sort"]), [Rule::Sort(0)]);
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct Score {
     pub ranks: Vec<(u32, u32)>,
     /// Time ran out before it was ranked.
     pub skipped: bool,
+    /// Of a search by meaning: the similarity, 0.0 for a document without a vector.
+    pub similarity: Option<f32>,
 }
 
 /// Stands in a path for the class of a node that is there as typed.
@@ -106,6 +108,9 @@ impl Score {
         if self.skipped {
             return 0.0;
         }
+        if let Some(similarity) = self.similarity {
+            return f64::from(similarity);
+        }
         fold(self.ranks.iter().copied().filter(|(_, max)| *max > 0))
     }
 }
@@ -130,7 +135,11 @@ impl<'a> Scorer<'a> {
     /// The score of a ranked document.
     pub fn score(&self, hit: &RankedDoc) -> Score {
         if hit.skipped {
-            return Score { ranks: vec![(0, 0); self.plan.rules.rules.len()], skipped: true };
+            return Score { ranks: vec![(0, 0); self.plan.rules.rules.len()], skipped: true, similarity: None };
+        }
+        if self.plan.vector.is_some() {
+            let similarity = hit.costs.first().map(|_| self.similarity(hit).unwrap_or(0.0));
+            return Score { ranks: vec![(0, 0); self.plan.rules.rules.len()], skipped: false, similarity };
         }
         let cacheable = self.plan.rules.sorts.is_empty();
         let key: Vec<u32> = hit.costs.to_vec();
@@ -142,6 +151,11 @@ impl<'a> Scorer<'a> {
             self.known.borrow_mut().entry(key).or_default().push(score.clone());
         }
         score
+    }
+
+    /// How near a document is to the query's vector.
+    fn similarity(&self, hit: &RankedDoc) -> Option<f32> {
+        self.plan.vector.as_ref()?.similarity(*hit.costs.first()?)
     }
 
     fn compute(&self, hit: &RankedDoc) -> Score {
@@ -178,7 +192,7 @@ impl<'a> Scorer<'a> {
                 graph = Some(used);
             }
         }
-        Score { ranks, skipped: false }
+        Score { ranks, skipped: false, similarity: None }
     }
 
     fn used_by_words(&self, hit: &RankedDoc) -> BTreeSet<Path> {
@@ -235,7 +249,7 @@ impl<'a> Scorer<'a> {
             Rule::WordPosition => 10 * terms(),
             Rule::ExactAttribute => 2,
             Rule::ExactWords => terms(),
-            Rule::Sort(_) => 0,
+            Rule::Vector | Rule::Sort(_) => 0,
         }
     }
 
@@ -277,6 +291,7 @@ impl<'a> Scorer<'a> {
                     ("exactness", exactness(order, cost, score.ranks.get(at + 1).copied().unwrap_or((1, 1))))
                 }
                 Rule::ExactWords => continue,
+                Rule::Vector => ("vectorSort", json!({"order": order, "similarity": self.similarity(hit)})),
                 Rule::Sort(number) => {
                     let number = usize::from(*number);
                     let (key, shown) = sort_detail(order, &self.plan.rules.sorts[number], &hit.sorts[number], hidden);

@@ -42,6 +42,10 @@ pub async fn search_facet_values(
 ) -> Result<Vec<(String, u64)>, SearchError> {
     check_facet_search_enabled(index.settings)?;
     let mut search = request.search.clone();
+    if search.semantic.take().is_some() {
+        // Every document that the filter admits is found by meaning.
+        search.query = None;
+    }
     search.page = match request.exhaustive {
         true => PageRequest::Numbered { page: 1, hits_per_page: SEARCHED_HITS },
         false => PageRequest::Window { offset: 0, limit: SEARCHED_HITS },

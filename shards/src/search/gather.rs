@@ -3,12 +3,14 @@
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
 
 use super::answer::{FacetAnswer, SearchAnswer, SearchError};
+use super::hybrid;
 use super::known::{KnownFacts, SharedFacts};
 use super::merge::{MergeLimits, Ranked, merge};
 use super::messages::{PartQuestion, PartReply, RankQuestion};
@@ -24,8 +26,9 @@ use crate::format::{FormatPlan, HitExtras, MatchWords};
 use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::query::{FieldTable, NodeFacts, QueryGraph};
 use crate::rank::score::Scorer;
-use crate::rank::{RankedDoc, Rule, SortBy, SortValue};
+use crate::rank::{RankedDoc, Rule, RuleList, SortBy, SortValue, VectorQuery};
 use crate::settings::Settings;
+use crate::vectors::{EmbedderHost, EmbedderStates};
 
 /// Milliseconds of a search when the settings do not say.
 const CUTOFF_MS: u64 = 1500;
@@ -62,6 +65,10 @@ pub struct SearchedIndex<'i> {
     pub planner: &'i Planner,
     /// What the partitions' dictionaries said at this epoch.
     pub known: &'i KnownFacts,
+    /// What is known of the embedders of the settings.
+    pub embedders: &'i EmbedderStates,
+    /// Who embeds queries.
+    pub host: Option<Rc<dyn EmbedderHost>>,
 }
 
 /// Answers a search.
@@ -71,6 +78,9 @@ pub async fn search(
     ask: &dyn Ask,
     pacer: &dyn Pacer,
 ) -> Result<SearchAnswer, SearchError> {
+    if let Some(semantic) = &request.semantic {
+        return hybrid::search(index, request, semantic, ask, pacer).await;
+    }
     plan::check(request, index.settings, index.fields)?;
     let gather = Gather::new(index, request, ask, pacer);
     let graph = gather.resolved_graph().await?;
@@ -136,6 +146,8 @@ pub(super) struct Gather<'g> {
     pacer: &'g dyn Pacer,
     /// When ranking must stop.
     deadline: Duration,
+    /// What is searched by, in place of the words.
+    vector: Option<VectorQuery>,
 }
 
 impl<'g> Gather<'g> {
@@ -147,7 +159,17 @@ impl<'g> Gather<'g> {
         pacer: &'g dyn Pacer,
     ) -> Self {
         let cutoff = Duration::from_millis(index.settings.search_cutoff_ms.unwrap_or(CUTOFF_MS));
-        Self { index, request, ask, pacer, deadline: pacer.now() + cutoff }
+        Self { index, request, ask, pacer, deadline: pacer.now() + cutoff, vector: None }
+    }
+
+    /// The same search by a vector in place of the words.
+    pub(super) fn by_vector(self, query: VectorQuery) -> Self {
+        Self { vector: Some(query), ..self }
+    }
+
+    /// What is left of the time.
+    pub(super) fn time_left(&self) -> Duration {
+        self.deadline.saturating_sub(self.pacer.now())
     }
 
     /// What hits are to mark, if they mark anything.
@@ -243,6 +265,10 @@ impl<'g> Gather<'g> {
         let distinct = plan::distinct_field(self.request, self.index.settings);
         let threshold = self.request.ranking_score_threshold;
         let mut plan = plan::rank_plan(self.request, self.index.settings, graph, self.field_table(), page_end);
+        if let Some(query) = &self.vector {
+            plan.rules = RuleList::by_vector(self.index.settings, &plan::sort_by(self.request));
+            plan.vector = Some(query.clone());
+        }
         let sorts = plan.rules.rules.iter().any(|rule| matches!(rule, Rule::Sort(_)));
         let narrows = distinct.is_some() || threshold.is_some();
         if narrows && (self.request.page.is_exact() || (threshold.is_some() && sorts)) {
@@ -262,7 +288,7 @@ impl<'g> Gather<'g> {
         };
         loop {
             let wanted = plan.wanted;
-            let time_left = self.deadline.saturating_sub(self.pacer.now());
+            let time_left = self.time_left();
             let question = RankQuestion {
                 plan: Arc::new(plan),
                 filter: filter.clone(),
@@ -395,7 +421,7 @@ pub(super) async fn by_owner<I: Clone, R>(
 }
 
 /// The counts of all partitions together.
-fn facet_answer(plan: &FacetPlan, counts: impl Iterator<Item = FacetCounts>) -> FacetAnswer {
+pub(super) fn facet_answer(plan: &FacetPlan, counts: impl Iterator<Item = FacetCounts>) -> FacetAnswer {
     let mut all = FacetCounts::default();
     counts.for_each(|counts| all.merge(counts));
     let shown = all.finish(plan);

@@ -56,6 +56,15 @@ pub enum PartQuestion {
         /// Documents of the partition.
         docs: Vec<LocalDocId>,
     },
+    /// A document's vectors.
+    VectorsOf {
+        /// Of the partition.
+        doc: LocalDocId,
+        /// Of which embedder.
+        embedder: Arc<str>,
+    },
+    /// The documents nearest to the vectors of one.
+    Near(NearQuestion),
     /// The bytes of hits, in the order given.
     Fetch {
         /// What they show.
@@ -63,6 +72,23 @@ pub enum PartQuestion {
         /// Documents of the partition, with what is shown besides.
         hits: Vec<(LocalDocId, HitExtras)>,
     },
+}
+
+/// The search for documents similar to one.
+#[derive(Clone, Debug)]
+pub struct NearQuestion {
+    /// Whose vectors.
+    pub embedder: Arc<str>,
+    /// That document's, each with its slot: only vectors of the same slot are compared.
+    pub vectors: Arc<Vec<(u16, Vec<f32>)>>,
+    /// Which documents to look at.
+    pub filter: Option<Arc<Filter>>,
+    /// The document itself.
+    pub except: DocId,
+    /// Documents wanted.
+    pub limit: usize,
+    /// What is left of the search's time.
+    pub time_left: Duration,
 }
 
 /// What is left of the documents that a query admits.
@@ -114,6 +140,10 @@ pub enum PartReply {
     FacetHits(Box<FacetHits>),
     /// To [`PartQuestion::Values`]: for each document, for each path.
     Values(Vec<Vec<Vec<FieldValue>>>),
+    /// To [`PartQuestion::VectorsOf`]: with their slots.
+    Vectors(Vec<(u16, Vec<f32>)>),
+    /// To [`PartQuestion::Near`]: distances and documents, nearest first, and how many there were to choose from.
+    Near(Vec<(f32, DocId)>, u64),
     /// To [`PartQuestion::Fetch`]: a JSON object for each hit.
     Hits(Vec<Vec<u8>>),
 }

@@ -11,6 +11,8 @@ use roaring::RoaringBitmap;
 use super::answer::SearchError;
 use super::champions::ChampionLists;
 use super::federated;
+use super::hybrid;
+use super::hybrid::nearest::{SearchPace, VectorRanking};
 use super::messages::{NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply};
 use crate::facets::columns::ColumnError;
 use crate::facets::distinct::{group_members, group_values};
@@ -25,6 +27,7 @@ use crate::query::{Cutter, PrefixTableBuilder, TermSource};
 use crate::rank::classes::{ANY_CLASS, NodeDocs};
 use crate::rank::ranker::SortSource;
 use crate::rank::{RankPlan, RankedPart, Ranker, SortBy, SortValue};
+use crate::vectors::PartitionVectors;
 
 /// The fields of a stored document, each with its JSON text.
 pub type StoredFields<'d> = &'d [(FieldId, &'d [u8])];
@@ -39,6 +42,11 @@ pub trait SearchPartition: TermSource + FacetSource {
 
     /// Cuts texts as the index does.
     fn cutter(&self) -> &dyn Cutter;
+
+    /// The vectors of its documents.
+    fn vectors(&self) -> Option<&PartitionVectors> {
+        None
+    }
 
     /// The best documents of terms met before at this epoch; `None` for a partition that forgets.
     fn champions(&self) -> Option<&ChampionLists> {
@@ -85,10 +93,12 @@ pub async fn answer_part(
             Ok(PartReply::FacetHits(Box::new(hits)))
         }
         PartQuestion::Values { paths, docs } => federated::part::values(&*partition, &paths, &docs, pacer).await,
+        PartQuestion::VectorsOf { doc, embedder } => hybrid::part::vectors_of(&*partition, doc, &embedder).await,
+        PartQuestion::Near(question) => hybrid::part::near(&*partition, &question, pacer).await,
         PartQuestion::Fetch { plan, hits } => {
             let mut written = Vec::with_capacity(hits.len());
             for (doc, extras) in hits {
-                written.push(write_hit(&*partition, &plan, doc, extras).map_err(SearchError::Partition)?);
+                written.push(write_hit(&*partition, &plan, doc, extras).await.map_err(SearchError::Partition)?);
                 pause(pacer).await;
             }
             Ok(PartReply::Hits(written))
@@ -135,7 +145,9 @@ async fn rank(
     question: RankQuestion,
     pacer: &dyn Pacer,
 ) -> Result<PartReply, SearchError> {
-    if !question.time_left.is_zero()
+    let by_words = question.plan.vector.is_none();
+    if by_words
+        && !question.time_left.is_zero()
         && let Some(part) = partition.champions().and_then(|lists| lists.get(&question))
     {
         return Ok(PartReply::Ranked(Box::new(
@@ -151,13 +163,21 @@ async fn rank(
         Some(plan) => count_facets(&*partition, plan, &(&**ranker.candidates() | &pinned)).map_err(column_error)?,
         None => FacetCounts::default(),
     };
-    let mut expired = question.time_left.is_zero() && ranker.has_rules();
-    while !expired && ranker.step() {
-        pause(pacer).await;
+    let mut expired = by_words && question.time_left.is_zero() && ranker.has_rules();
+    let part = if let Some(query) = &question.plan.vector {
+        let (sorter, pace) = (ColumnSorter(partition.clone()), SearchPace::new(pacer, deadline));
+        let ranking = VectorRanking { partition: &partition, sorter: &sorter, plan: &question.plan, query, pace: &pace };
+        let part = ranking.rank(ranker.candidates()).await?;
         expired = pacer.now() > deadline;
-    }
-    let part = ranker.finish(expired).map_err(SearchError::Partition)?;
-    if let Some(lists) = partition.champions().filter(|_| !expired) {
+        part
+    } else {
+        while !expired && ranker.step() {
+            pause(pacer).await;
+            expired = pacer.now() > deadline;
+        }
+        ranker.finish(expired).map_err(SearchError::Partition)?
+    };
+    if let Some(lists) = partition.champions().filter(|_| by_words && !expired) {
         lists.keep(&question, &part);
     }
     let mut reply = ranked_reply(&partition, part, &question, facets, pacer).await?;
@@ -185,7 +205,7 @@ async fn ranked_reply(
     let mut shown = Vec::new();
     if let Some((plan, range)) = &question.show {
         for ranked in part.docs.iter().take(range.end).skip(range.start) {
-            let hit = write_hit(&**partition, plan, ranked.doc.local(count), HitExtras::default());
+            let hit = write_hit(&**partition, plan, ranked.doc.local(count), HitExtras::default()).await;
             shown.push((ranked.doc, hit.map_err(SearchError::Partition)?));
             pause(pacer).await;
         }
@@ -251,7 +271,7 @@ async fn ranker(
 }
 
 /// The documents that a filter selects. Filters come again and again, with every keystroke and every page.
-fn selected(partition: &dyn SearchPartition, filter: &Filter) -> Result<Rc<RoaringBitmap>, SearchError> {
+pub(super) fn selected(partition: &dyn SearchPartition, filter: &Filter) -> Result<Rc<RoaringBitmap>, SearchError> {
     let Some(cache) = partition.cache() else { return filter.evaluate(partition).map(Rc::new).map_err(facet_error) };
     let written = format!("{filter:?}");
     if let Some(known) = cache.known_filter(&written) {
@@ -273,17 +293,18 @@ fn facet_error(error: FacetError) -> SearchError {
     }
 }
 
-fn write_hit(
+async fn write_hit(
     partition: &dyn SearchPartition,
     plan: &FormatPlan,
     doc: LocalDocId,
     extras: HitExtras,
 ) -> Result<Vec<u8>, String> {
     let mut hit = Vec::with_capacity(512);
+    let vectors = if plan.vectors { hybrid::part::shown(partition, doc).await? } else { None };
+    let mut extras = HitExtras { vectors, ..extras };
     let writer = HitWriter::new(plan, partition.fields(), partition.cutter());
-    let mut extras = Some(extras);
     partition.with_record(doc, &mut |fields| {
-        writer.write(fields.iter().copied(), extras.take().unwrap_or_default(), &mut hit);
+        writer.write(fields.iter().copied(), std::mem::take(&mut extras), &mut hit);
     })?;
     Ok(hit)
 }

@@ -127,6 +127,7 @@ pub fn rank_plan(
         wanted,
         whole_buckets: false,
         scores,
+        vector: None,
     }
 }
 

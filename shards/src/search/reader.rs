@@ -9,6 +9,7 @@ use crate::ids::{FieldId, LocalDocId, PartitionNo};
 use crate::partition::reader::PartitionReader;
 use crate::query::Cutter;
 use crate::text::TextTokenizer;
+use crate::vectors::PartitionVectors;
 
 impl Cutter for TextTokenizer {
     fn tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
@@ -39,6 +40,10 @@ impl SearchPartition for PartitionReader {
 
     fn cutter(&self) -> &dyn Cutter {
         &**self.tokenizer()
+    }
+
+    fn vectors(&self) -> Option<&PartitionVectors> {
+        Some(PartitionReader::vectors(self))
     }
 
     fn champions(&self) -> Option<&ChampionLists> {

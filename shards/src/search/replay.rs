@@ -158,6 +158,7 @@ pub(super) struct MemIndex {
     fields: FieldsMap,
     planner: Planner,
     known: KnownFacts,
+    embedders: crate::vectors::EmbedderStates,
     pub(super) pacer: TestPacer,
 }
 
@@ -221,6 +222,7 @@ impl MemIndex {
             partitions: partitions.collect(),
             planner: Planner::new(settings, Box::new(cutter.clone()), None),
             known: KnownFacts::default(),
+            embedders: Default::default(),
             settings: settings.clone(),
             fields,
             pacer: TestPacer::default(),
@@ -234,6 +236,8 @@ impl MemIndex {
             partitions: self.partitions.len() as u16,
             planner: &self.planner,
             known: &self.known,
+            embedders: &self.embedders,
+            host: None,
         }
     }
 

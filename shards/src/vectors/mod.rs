@@ -1,10 +1,27 @@
-//! Vectors of documents: where they come from, how they are kept and how they are searched.
+//! Vectors of documents: where they come from and how they are kept.
 //!
 //! * [`host`]: what the engine asks of whoever can turn texts into vectors.
+//! * [`sent`]: `_vectors` as documents bring it.
+//! * [`change`]: what a change of an embedder's settings asks for.
+//! * [`stored`]: what a partition keeps, committed with its documents.
+//! * [`writer`]: a partition's next state; [`resettle`]: the part of it that follows settings.
+//! * [`tested`]: which documents a filter by vectors admits.
+//! * [`show`]: `_vectors` as readers see it.
 
+pub mod change;
 pub mod host;
+pub mod resettle;
+pub mod sent;
+pub mod show;
+pub mod stored;
+pub mod tested;
+mod work;
+pub mod writer;
 
+pub use change::{EmbedderState, EmbedderStates};
 pub use host::{
     DocumentEmbedding, EmbedContext, EmbedDocument, EmbedRequest, EmbedderFacts, EmbedderHost, QueryRequest,
     TemplateField,
 };
+pub use stored::{PartitionVectors, VectorSums};
+pub use work::missing;

@@ -6,7 +6,6 @@ mod edit;
 mod read;
 pub mod read_query;
 pub mod selection;
-pub mod vectors;
 
 use shards::facets::FilterFeatureSet;
 

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use shards::document::RawDocument;
 use shards::engine::{DocumentsQuery, IndexView};
 use shards::facets::{parse_filter, parse_sort};
 
+use super::filter_features;
 use super::read_query::ReadQuery;
 use super::selection::{Selection, VECTORS_FIELD};
-use super::{filter_features, vectors};
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::{Answer, Call};
 use crate::app::App;
@@ -25,7 +24,13 @@ pub(super) async fn one(call: Call<App>) -> Answer {
         }
     }
     let (view, id) = (view(&call)?, call.param(1));
-    let document = call.app.reader.document(view.clone(), id.to_string()).await?;
+    let document = if retrieve_vectors {
+        let query =
+            DocumentsQuery { ids: Some(vec![id.to_string()]), limit: 1, vectors: true, ..DocumentsQuery::default() };
+        call.app.reader.documents(view.clone(), query).await?.documents.pop()
+    } else {
+        call.app.reader.document(view.clone(), id.to_string()).await?
+    };
     let not_found = || ApiError::new(ErrorCode::DocumentNotFound, format!("Document `{id}` not found."));
     let document = document.ok_or_else(not_found)?;
     let mut body = Vec::new();
@@ -55,8 +60,15 @@ async fn page(call: Call<App>, query: ReadQuery) -> Answer {
         parsed.check_features(&filter_features(&call))?;
     }
     let (offset, limit) = (query.offset, query.limit);
-    let wanted =
-        DocumentsQuery { ids, filter: query.filter, sort, after: None, offset: offset as u64, limit: limit as u64 };
+    let wanted = DocumentsQuery {
+        ids,
+        filter: query.filter,
+        sort,
+        after: None,
+        offset: offset as u64,
+        limit: limit as u64,
+        vectors: query.retrieve_vectors,
+    };
     let found = call.app.reader.documents(view.clone(), wanted).await?;
 
     let page = Page { view: &view, selection: Selection::new(query.fields), retrieve_vectors: query.retrieve_vectors };
@@ -90,10 +102,10 @@ impl Page<'_> {
     fn write(&self, document: &RawDocument, out: &mut Vec<u8>) -> Result<(), ApiError> {
         let name_of = |id| self.view.fields.name(id).unwrap_or_default();
         let fields = || document.fields.iter().map(|(id, raw)| (name_of(*id), raw.as_ref()));
-        let vectors: Option<Value> = self.retrieve_vectors.then(|| {
+        let vectors = self.retrieve_vectors.then(|| {
             let stored = fields().find(|(name, _)| *name == VECTORS_FIELD).map(|(_, raw)| raw);
-            vectors::shown(stored, &self.view.settings.embedders)
+            stored.unwrap_or(b"{}")
         });
-        Ok(self.selection.write(fields(), vectors.as_ref(), out)?)
+        Ok(self.selection.write(fields(), vectors, out)?)
     }
 }

@@ -18,7 +18,7 @@ impl Selection {
         Self { paths }
     }
 
-    /// Appends a document, given its top-level fields (name and raw JSON), to `out`. `vectors` is what stands under
+    /// Appends a document, given its top-level fields (name and raw JSON), to `out`. `vectors` is the JSON that stands under
     /// `_vectors`, when it is to be shown at all; a stored field of that name never is.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl Selection {
     pub fn write<'d>(
         &self,
         fields: impl Iterator<Item = (&'d str, &'d [u8])>,
-        vectors: Option<&Value>,
+        vectors: Option<&[u8]>,
         out: &mut Vec<u8>,
     ) -> Result<(), UserError> {
         let mut object = ObjectWriter::new(out);
@@ -48,7 +48,7 @@ impl Selection {
             }
         }
         if let Some(vectors) = vectors {
-            object.value(VECTORS_FIELD, vectors);
+            object.raw(VECTORS_FIELD, vectors);
         }
         object.end();
         Ok(())
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(selected(&document, Some(&["_vectors"])), json!({}));
         let mut out = Vec::new();
         let fields = [("a\"", &b"1"[..])];
-        Selection::new(None).write(fields.into_iter(), Some(&json!({})), &mut out).unwrap();
+        Selection::new(None).write(fields.into_iter(), Some(b"{}"), &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), r#"{"a\"":1,"_vectors":{}}"#);
     }
 }

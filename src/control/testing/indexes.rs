@@ -136,6 +136,8 @@ impl Indexes for FakeHandle {
                 raw_bytes: 0,
                 store_bytes: 0,
                 layout: 0,
+                embedders: Arc::default(),
+                vectors: shards::vectors::VectorSums::default(),
             });
             let stored = Stored { view: view.clone(), ids: Vec::new(), record: None };
             fake.stored.borrow_mut().insert(id, stored);

@@ -98,17 +98,51 @@ impl Draft {
     /// # Errors
     /// [`PutError`]. After [`PutError::Fetch`] the draft must be dropped.
     pub async fn put(&mut self, doc: u32, vectors: &[&[f32]], pace: &dyn Pace) -> Result<(), PutError> {
-        vectors.iter().try_for_each(|vector| self.shared.config.check(vector))?;
+        if vectors.len() > usize::from(u16::MAX) + 1 {
+            return Err(PutError::Full);
+        }
+        let numbered: Vec<(u16, &[f32])> = (0..=u16::MAX).zip(vectors.iter().copied()).collect();
+        self.put_numbered(doc, &numbered, pace).await
+    }
+
+    /// Sets a document's vectors, each with its number, rising, in place of those it had; none removes it. A search for vectors of
+    /// one number finds those that were put with it.
+    ///
+    /// # Errors
+    /// [`PutError`]. After [`PutError::Fetch`] the draft must be dropped.
+    pub async fn put_numbered(&mut self, doc: u32, vectors: &[(u16, &[f32])], pace: &dyn Pace) -> Result<(), PutError> {
+        vectors.iter().try_for_each(|(_, vector)| self.shared.config.check(vector))?;
         let room = u64::from(u32::MAX - 1 - self.state.node_count) + self.reusable.len() as u64;
-        if vectors.len() > usize::from(u16::MAX) + 1 || vectors.len() as u64 > room || doc == u32::MAX {
+        if vectors.len() as u64 > room || doc == u32::MAX {
             return Err(PutError::Full);
         }
         self.remove(doc, pace).await?;
         // Each goes to the front of the document's chain: the first ends up there.
-        for (ordinal, vector) in vectors.iter().enumerate().rev() {
-            self.add(doc, ordinal as u16, vector, pace).await?;
+        for (ordinal, vector) in vectors.iter().rev() {
+            self.add(doc, *ordinal, vector, pace).await?;
         }
         Ok(())
+    }
+
+    /// A document's vectors as of now, with their numbers, in the order in which they were put.
+    ///
+    /// # Errors
+    /// [`FetchError`]; the draft must then be dropped.
+    pub async fn vectors(&mut self, doc: u32) -> Result<Vec<(u16, Vec<f32>)>, FetchError> {
+        if let Some(file) = &self.shared.vectors {
+            self.vectors.flush(&self.shared, &**file).await?;
+        }
+        self.state.vectors_of(&self.shared, doc).await
+    }
+
+    /// Vectors of all documents, as of now.
+    pub fn len(&self) -> u64 {
+        self.state.live.len()
+    }
+
+    /// Whether there are no vectors.
+    pub fn is_empty(&self) -> bool {
+        self.state.live.is_empty()
     }
 
     /// Removes a document's vectors; one that has none is left as it is.

@@ -161,6 +161,11 @@ impl VectorPartition {
         VectorSnapshot { shared: self.shared.clone(), state: self.published.borrow().clone() }
     }
 
+    /// Whether a write has failed, so that only opening the partition again tells what is on disk.
+    pub fn is_poisoned(&self) -> bool {
+        self.shared.poisoned.get()
+    }
+
     /// Begins to change the partition, from the published state on.
     ///
     /// # Errors

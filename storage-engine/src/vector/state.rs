@@ -140,6 +140,18 @@ impl State {
         self.heads.get(node).copied().unwrap_or_default()
     }
 
+    /// A document's vectors with their numbers, by number.
+    pub async fn vectors_of(&self, shared: &Shared, doc: u32) -> Result<Vec<(u16, Vec<f32>)>, FetchError> {
+        let mut nodes: Vec<u32> = self.nodes_of(doc).collect();
+        nodes.sort_unstable_by_key(|node| self.head(*node).ordinal);
+        let vectors: Vec<Vec<f32>> = if shared.config.metric == Metric::Hamming {
+            nodes.iter().map(|node| codes::decode_bits(&shared.config, self.codes.get(*node))).collect()
+        } else {
+            shared.fetch(&nodes).await?.iter().map(|vector| vector.to_vec()).collect()
+        };
+        Ok(nodes.iter().map(|node| self.head(*node).ordinal).zip(vectors).collect())
+    }
+
     /// Loads pages of the graph's file into memory, all reads at once.
     pub async fn load(&self, pages: &[PageNo]) -> Result<(), FetchError> {
         let Some(base) = &self.base else { return Ok(()) };
@@ -287,13 +299,21 @@ impl VectorSnapshot {
     /// # Errors
     /// [`FetchError`].
     pub async fn vectors(&self, doc: u32) -> Result<Vec<Vec<f32>>, FetchError> {
-        let mut nodes: Vec<u32> = self.state.nodes_of(doc).collect();
-        nodes.sort_unstable_by_key(|node| self.state.head(*node).ordinal);
-        if self.shared.config.metric == Metric::Hamming {
-            let decode = |node: &u32| codes::decode_bits(&self.shared.config, self.state.codes.get(*node));
-            return Ok(nodes.iter().map(decode).collect());
-        }
-        Ok(self.shared.fetch(&nodes).await?.iter().map(|vector| vector.to_vec()).collect())
+        Ok(self.numbered(doc).await?.into_iter().map(|(_, vector)| vector).collect())
+    }
+
+    /// A document's vectors as [`Self::vectors`] gives them, each with its number.
+    ///
+    /// # Errors
+    /// [`FetchError`].
+    pub async fn numbered(&self, doc: u32) -> Result<Vec<(u16, Vec<f32>)>, FetchError> {
+        self.state.vectors_of(&self.shared, doc).await
+    }
+
+    /// The documents that have a vector of this number.
+    pub fn documents_with(&self, ordinal: u16) -> RoaringBitmap {
+        let heads = self.state.live.iter().map(|node| self.state.head(node));
+        heads.filter(|head| head.ordinal == ordinal).map(|head| head.doc).collect()
     }
 
     /// How large things are.

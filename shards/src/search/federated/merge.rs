@@ -169,7 +169,7 @@ fn nearly_equal_or(left: f64, right: f64) -> Ordering {
 }
 
 /// The steps of the order of a document ranked under `plan`.
-pub(super) fn score_values(plan: &RankPlan, hit: &RankedDoc, score: &Score, weight: f64) -> Vec<ScoreValue> {
+pub(in crate::search) fn score_values(plan: &RankPlan, hit: &RankedDoc, score: &Score, weight: f64) -> Vec<ScoreValue> {
     if score.skipped {
         return vec![ScoreValue::Relevancy(0.0)];
     }
@@ -177,10 +177,18 @@ pub(super) fn score_values(plan: &RankPlan, hit: &RankedDoc, score: &Score, weig
     // The ranks of the rules about the query since the last sort rule.
     let mut ranks: Vec<(u32, u32)> = Vec::new();
     let relevancy = |ranks: &mut Vec<(u32, u32)>| {
-        let score = (!ranks.is_empty()).then(|| Score { ranks: std::mem::take(ranks), skipped: false });
+        let score = (!ranks.is_empty()).then(|| Score {
+            ranks: std::mem::take(ranks),
+            skipped: false,
+            similarity: None,
+        });
         score.map(|score| ScoreValue::Relevancy(score.global() * weight))
     };
     for (rule, rank) in plan.rules.rules.iter().zip(&score.ranks) {
+        if *rule == Rule::Vector {
+            values.push(ScoreValue::Relevancy(score.global() * weight));
+            continue;
+        }
         let Rule::Sort(number) = rule else {
             ranks.push(*rank);
             continue;

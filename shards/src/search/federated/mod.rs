@@ -9,6 +9,7 @@ mod facets;
 mod gather;
 mod kinds;
 mod merge;
+pub(super) use merge::score_values;
 pub(super) mod part;
 #[cfg(test)]
 mod tests;

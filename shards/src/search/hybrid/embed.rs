@@ -1,0 +1,107 @@
+//! The vector of a query: the request's own, or its text embedded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::UserError;
+use crate::rank::{Shift, VectorQuery};
+use crate::search::answer::SearchError;
+use crate::search::gather::SearchedIndex;
+use crate::search::request::SemanticQuery;
+use crate::vectors::QueryRequest;
+
+/// How long failed attempts are repeated where the words can answer alone.
+const RETRY_HYBRID: Duration = Duration::from_secs(3);
+/// And where they cannot.
+const RETRY_SEMANTIC: Duration = Duration::from_secs(10);
+
+/// Checks what the index must know of the embedder.
+///
+/// # Errors
+/// `invalid_search_embedder`, `invalid_vector_dimensions`.
+pub fn check(index: &SearchedIndex<'_>, query: &SemanticQuery) -> Result<(), SearchError> {
+    let name = &query.embedder;
+    if !index.settings.embedders.contains_key(name) {
+        let message = format!("Cannot find embedder with name `{name}`.");
+        return Err(UserError::new("invalid_search_embedder", message).into());
+    }
+    match &query.vector {
+        Some(vector) => check_length(index, name, vector),
+        None => Ok(()),
+    }
+}
+
+fn check_length(index: &SearchedIndex<'_>, name: &str, vector: &[f32]) -> Result<(), SearchError> {
+    let dimensions = dimensions(index, name);
+    if vector.len() != dimensions as usize {
+        let message = format!("Invalid vector dimensions: expected: `{dimensions}`, found: `{}`.", vector.len());
+        return Err(UserError::new("invalid_vector_dimensions", message).into());
+    }
+    if vector.iter().any(|number| !number.is_finite()) {
+        let message = "The vector of the query holds a number that is too large.";
+        return Err(UserError::new("invalid_search_vector", message).into());
+    }
+    Ok(())
+}
+
+fn dimensions(index: &SearchedIndex<'_>, name: &str) -> u32 {
+    index.embedders.get(name).map_or(0, |state| state.facts.dimensions)
+}
+
+/// The vector of a query.
+///
+/// # Errors
+/// `vector_embedding_error`.
+pub async fn query_vector(
+    index: &SearchedIndex<'_>,
+    query: &SemanticQuery,
+    text: Option<&str>,
+) -> Result<Arc<[f32]>, SearchError> {
+    if let Some(vector) = &query.vector {
+        return Ok(vector.clone());
+    }
+    let name = &query.embedder;
+    let failed = |why: &str| UserError::new("vector_embedding_error", format!("Error while generating embeddings: {why}"));
+    let host = index.host.as_ref().ok_or_else(|| failed("this server embeds no texts."))?;
+    let embedder = index.settings.embedders.get(name).cloned().unwrap_or_default();
+    let request = QueryRequest {
+        name: name.as_str().into(),
+        embedder: Arc::new(embedder),
+        text: text.filter(|text| !text.trim().is_empty()).map(str::to_owned),
+        media: query.media.clone(),
+        retry_for: if query.ratio < 1.0 { RETRY_HYBRID } else { RETRY_SEMANTIC },
+        dimensions: dimensions(index, name),
+    };
+    let vector = host.embed_query(request).await?;
+    if vector.len() != dimensions(index, name) as usize || vector.iter().any(|number| !number.is_finite()) {
+        return Err(failed("the vector of the query does not fit those of the documents.").into());
+    }
+    Ok(vector.into())
+}
+
+/// What partitions are to measure.
+pub fn vector_query(index: &SearchedIndex<'_>, embedder: &str, vector: Arc<[f32]>) -> VectorQuery {
+    VectorQuery { embedder: embedder.into(), vector, shift: shift(index, embedder) }
+}
+
+/// How an embedder's scores are stretched: as its settings say, else as suits its model.
+pub fn shift(index: &SearchedIndex<'_>, embedder: &str) -> Option<Shift> {
+    let embedder = index.settings.embedders.get(embedder)?;
+    let of = |embedder: &serde_json::Value| -> Option<Shift> {
+        let number = |name: &str| Some(embedder.get("distribution")?.get(name)?.as_f64()? as f32);
+        if let (Some(mean), Some(sigma)) = (number("mean"), number("sigma")) {
+            return Some(Shift { mean, sigma });
+        }
+        let text = |name: &str| embedder.get(name).and_then(serde_json::Value::as_str);
+        let known = |mean, sigma| Some(Shift { mean, sigma });
+        match (text("source").unwrap_or("openAi"), text("model")) {
+            ("openAi", Some("text-embedding-ada-002")) => known(0.90, 0.08),
+            ("openAi", None | Some("text-embedding-3-small")) => known(0.75, 0.1),
+            ("openAi", Some("text-embedding-3-large")) => known(0.70, 0.1),
+            ("huggingFace", None | Some("BAAI/bge-base-en-v1.5")) => known(0.85, 0.1),
+            _ => None,
+        }
+    };
+    let side = |name: &str| embedder.get(name).filter(|side| side.is_object()).and_then(of);
+    of(embedder).or_else(|| side("searchEmbedder")).or_else(|| side("indexingEmbedder"))
+}

@@ -1,0 +1,281 @@
+//! What kind of search a request by meaning is, and its run.
+
+use std::sync::Arc;
+
+use ahash::AHashSet;
+
+use super::embed::{check, query_vector, vector_query};
+use super::merge::{compare, values};
+use crate::facets::distribution::FacetPlan;
+use crate::format::{FormatPlan, HitExtras, MatchWords};
+use crate::ids::DocId;
+use crate::query::QueryGraph;
+use crate::rank::score::Scorer;
+use crate::search::answer::{FacetAnswer, SearchAnswer, SearchError};
+use crate::search::federated::FieldValue;
+use crate::search::gather::{Ask, Gather, SearchedIndex, by_owner, facet_answer, json_array, unexpected};
+use crate::search::merge::Ranked;
+use crate::search::messages::{PartQuestion, PartReply};
+use crate::search::narrow::narrow;
+use crate::search::part::Pacer;
+use crate::search::pins::{PinnedDoc, placed};
+use crate::search::plan;
+use crate::search::request::{PageRequest, SearchRequest, SemanticQuery};
+
+/// Words alone answer where each hit's weighted score reaches this.
+const GOOD_ENOUGH: f64 = 0.45;
+
+/// Where a hit of a search by meaning stands in the lists that it was found in.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::search) struct FoundHit {
+    /// Whether in the list by meaning, else in that by words.
+    pub semantic: bool,
+    /// Its place there.
+    pub at: usize,
+}
+
+/// What was found by meaning, or by words and meaning.
+pub(in crate::search) struct Found {
+    /// By words; `None` for a search by meaning alone.
+    pub keyword: Option<Ranked>,
+    /// By meaning; `None` where words alone answer.
+    pub semantic: Option<Ranked>,
+    /// The merged list.
+    pub hits: Vec<FoundHit>,
+    /// What hits are to mark.
+    pub words: MatchWords,
+    /// The vector that was searched with.
+    pub vector: Option<Arc<[f32]>>,
+    /// What counts as found.
+    pub total: u64,
+    /// The counts of facets.
+    pub facets: Option<FacetAnswer>,
+    /// The requests of the two lists.
+    pub requests: [SearchRequest; 2],
+}
+
+impl Found {
+    /// The list that a hit is in.
+    pub fn list(&self, semantic: bool) -> Result<&Ranked, SearchError> {
+        let list = if semantic { &self.semantic } else { &self.keyword };
+        list.as_ref().ok_or_else(unexpected)
+    }
+
+    /// The documents at fixed places.
+    pub fn pins(&self) -> &[PinnedDoc] {
+        self.keyword.as_ref().or(self.semantic.as_ref()).map_or(&[], |ranked| &ranked.pins)
+    }
+
+    /// Whether time ran out.
+    pub fn is_expired(&self) -> bool {
+        [&self.keyword, &self.semantic].into_iter().flatten().any(|ranked| ranked.expired)
+    }
+}
+
+/// Answers a search by meaning, or by words and meaning.
+pub async fn search(
+    index: &SearchedIndex<'_>,
+    request: &SearchRequest,
+    semantic: &SemanticQuery,
+    ask: &dyn Ask,
+    pacer: &dyn Pacer,
+) -> Result<SearchAnswer, SearchError> {
+    plan::check(request, index.settings, index.fields)?;
+    let total_max = index.settings.pagination.max_total_hits;
+    let (offset, limit) = request.page.window(total_max);
+    let found = find(index, request, semantic, (ask, pacer), offset + limit).await?;
+    let pins = found.pins().iter().map(|pin| (pin.position, Place::Pinned(*pin)));
+    let places = placed(found.hits.iter().map(|hit| Place::Found(*hit)), pins);
+    let places: Vec<Place> = places.skip(offset as usize).take(limit as usize).collect();
+    let semantic_hits = places.iter().filter(|place| matches!(place, Place::Found(hit) if hit.semantic)).count();
+    let hits = write(index, request, (ask, pacer), &found, &places).await?;
+    Ok(SearchAnswer {
+        hit_count: hits.len(),
+        hits: json_array(&hits),
+        total: found.total.min(total_max),
+        offset: if request.page.is_exact() { 0 } else { offset },
+        degraded: found.is_expired(),
+        semantic_hits: Some(semantic_hits as u64),
+        query_vector: found.vector.as_ref().filter(|_| request.retrieve_vectors).map(|vector| vector.to_vec()),
+        facets: found.facets,
+    })
+}
+
+/// What stands at one place of a page.
+enum Place {
+    Found(FoundHit),
+    Pinned(PinnedDoc),
+}
+
+/// The bytes of the hits of a page.
+async fn write(
+    index: &SearchedIndex<'_>,
+    request: &SearchRequest,
+    (ask, pacer): (&dyn Ask, &dyn Pacer),
+    found: &Found,
+    places: &[Place],
+) -> Result<Vec<Vec<u8>>, SearchError> {
+    let format = Arc::new(FormatPlan::new(request, index.settings, index.fields, found.words.clone()));
+    let gather = Gather::new(index, request, ask, pacer);
+    let hits = {
+        let scorers = [&found.keyword, &found.semantic]
+            .map(|ranked| ranked.as_ref().map(|ranked| Scorer::new(&ranked.question.plan, &ranked.facts)));
+        let mut hits: Vec<(DocId, HitExtras)> = Vec::with_capacity(places.len());
+        for place in places {
+            hits.push(match place {
+                Place::Pinned(pin) => (pin.doc, gather.pin_extras(*pin)),
+                Place::Found(hit) => {
+                    let ranked = found.list(hit.semantic)?;
+                    let scorer = scorers[usize::from(hit.semantic)].as_ref().ok_or_else(unexpected)?;
+                    let doc = &ranked.docs[hit.at];
+                    (doc.doc, gather.extras(doc, ranked, scorer, &format))
+                }
+            });
+        }
+        hits
+    };
+    gather.fetch(hits, format).await
+}
+
+/// Finds what a search by meaning, or by words and meaning, has up to the place `end`.
+pub(in crate::search) async fn find(
+    index: &SearchedIndex<'_>,
+    request: &SearchRequest,
+    semantic: &SemanticQuery,
+    (ask, pacer): (&dyn Ask, &dyn Pacer),
+    end: u64,
+) -> Result<Found, SearchError> {
+    check(index, semantic)?;
+    let page = match request.page {
+        PageRequest::Window { .. } => PageRequest::Window { offset: 0, limit: end },
+        PageRequest::Numbered { .. } => PageRequest::Numbered { page: 1, hits_per_page: end },
+    };
+    let keyword_request = SearchRequest { page, semantic: None, show_ranking_score: true, ..request.clone() };
+    let semantic_request = SearchRequest { query: None, ..keyword_request.clone() };
+    let count = usize::try_from(end).unwrap_or(usize::MAX);
+    let mut found = Found {
+        keyword: None,
+        semantic: None,
+        hits: Vec::new(),
+        words: MatchWords::default(),
+        vector: None,
+        total: 0,
+        facets: None,
+        requests: [keyword_request, semantic_request],
+    };
+    let text = request.query.as_deref().filter(|text| !text.trim().is_empty());
+    let by_words = text.is_some() && semantic.ratio < 1.0;
+    if by_words {
+        let gather = Gather::new(index, &found.requests[0], ask, pacer);
+        let graph = gather.resolved_graph().await?;
+        found.words = gather.match_words(&graph);
+        let ranked = gather.ranked(graph, None, 0, end).await?;
+        let enough = is_enough(&ranked, semantic.ratio, count);
+        (found.total, found.facets) = (ranked.total, ranked.facets.clone());
+        found.hits = (0..ranked.docs.len().min(count)).map(|at| FoundHit { semantic: false, at }).collect();
+        found.keyword = Some(ranked);
+        if enough {
+            return Ok(found);
+        }
+    }
+    let vector = match query_vector(index, semantic, text).await {
+        Ok(vector) => vector,
+        // The words answer alone.
+        Err(SearchError::User(_)) if by_words => return Ok(found),
+        Err(error) => return Err(error),
+    };
+    let gather = Gather::new(index, &found.requests[1], ask, pacer);
+    let gather = gather.by_vector(vector_query(index, &semantic.embedder, vector.clone()));
+    let ranked = gather.ranked(QueryGraph::default(), None, 0, end).await?;
+    found.vector = Some(vector);
+    let Some(keyword) = found.keyword.take() else {
+        (found.total, found.facets) = (ranked.total, ranked.facets.clone());
+        found.hits = (0..ranked.docs.len().min(count)).map(|at| FoundHit { semantic: true, at }).collect();
+        found.semantic = Some(ranked);
+        return Ok(found);
+    };
+    let dropped = {
+        let (hits, dropped) = merged(index, request, ask, (&keyword, &ranked), (semantic.ratio, count)).await?;
+        found.hits = hits;
+        dropped
+    };
+    (found.total, found.facets) = (ranked.total, ranked.facets.clone());
+    if plan::distinct_field(request, index.settings).is_some() || request.ranking_score_threshold.is_some() {
+        let names = request.facets.as_deref();
+        let counted = names.map(|names| Arc::new(FacetPlan::new(names, index.fields, index.settings)));
+        let (total, counts) = narrow(index.partitions, ask, &[&keyword, &ranked], counted.clone()).await?;
+        found.total = total.saturating_sub(dropped);
+        found.facets = counted.map(|plan| facet_answer(&plan, std::iter::once(counts)));
+    }
+    (found.keyword, found.semantic) = (Some(keyword), Some(ranked));
+    Ok(found)
+}
+
+/// Whether the words have found so well that meaning is not asked.
+fn is_enough(ranked: &Ranked, ratio: f32, count: usize) -> bool {
+    let scorer = Scorer::new(&ranked.question.plan, &ranked.facts);
+    let weight = f64::from(1.0 - ratio);
+    let docs = &ranked.docs[..ranked.docs.len().min(count)];
+    docs.len() + ranked.pins.len() >= count && docs.iter().all(|hit| scorer.score(hit).global() * weight >= GOOD_ENOUGH)
+}
+
+/// Merges the two lists; gives also how many documents were passed over because an equal one by the distinct attribute came before.
+async fn merged(
+    index: &SearchedIndex<'_>,
+    request: &SearchRequest,
+    ask: &dyn Ask,
+    (keyword, semantic): (&Ranked, &Ranked),
+    (ratio, count): (f32, usize),
+) -> Result<(Vec<FoundHit>, u64), SearchError> {
+    let by_words = values(keyword, count, f64::from(1.0 - ratio));
+    let by_meaning = values(semantic, count, f64::from(ratio));
+    let field = plan::distinct_field(request, index.settings);
+    let groups = [
+        groups(index, ask, field.as_deref(), keyword, by_words.len()).await?,
+        groups(index, ask, field.as_deref(), semantic, by_meaning.len()).await?,
+    ];
+    let (mut hits, mut dropped) = (Vec::new(), 0);
+    let (mut taken, mut seen): (AHashSet<&FieldValue>, AHashSet<DocId>) = Default::default();
+    let (mut word, mut meaning) = (0, 0);
+    while hits.len() < count {
+        let first = match (by_words.get(word), by_meaning.get(meaning)) {
+            (None, None) => break,
+            (Some(word), Some(meaning)) => compare(meaning, word).is_ge(),
+            (_, meaning) => meaning.is_some(),
+        };
+        let hit = FoundHit { semantic: first, at: if first { meaning } else { word } };
+        if first { meaning += 1 } else { word += 1 }
+        let doc = if first { semantic.docs[hit.at].doc } else { keyword.docs[hit.at].doc };
+        if !seen.insert(doc) {
+            continue;
+        }
+        let own = groups[usize::from(first)].get(hit.at).map_or(&[][..], Vec::as_slice);
+        if own.iter().any(|value| taken.contains(value)) {
+            dropped += 1;
+            continue;
+        }
+        taken.extend(own);
+        hits.push(hit);
+    }
+    Ok((hits, dropped))
+}
+
+/// For each of the first documents of a list its values of the distinct attribute.
+async fn groups(
+    index: &SearchedIndex<'_>,
+    ask: &dyn Ask,
+    field: Option<&str>,
+    ranked: &Ranked,
+    count: usize,
+) -> Result<Vec<Vec<FieldValue>>, SearchError> {
+    let Some(field) = field else { return Ok(Vec::new()) };
+    let docs: Vec<(DocId, ())> = ranked.docs.iter().take(count).map(|hit| (hit.doc, ())).collect();
+    let paths = Arc::new(vec![field.to_owned()]);
+    let question = |docs: Vec<(_, ())>| {
+        let docs = docs.into_iter().map(|(doc, ())| doc).collect();
+        PartQuestion::Values { paths: paths.clone(), docs }
+    };
+    let values = |reply| if let PartReply::Values(values) = reply { Some(values) } else { None };
+    let found = by_owner(index.partitions, ask, docs, question, values).await?;
+    Ok(found.into_iter().map(|mut values| if values.is_empty() { Vec::new() } else { values.swap_remove(0) }).collect())
+}

@@ -1,0 +1,175 @@
+//! What a partition's vectors and documents go through when embedders are added, changed or removed.
+
+use std::collections::BTreeSet;
+
+use roaring::RoaringBitmap;
+use serde_json::{Map, Value, value::RawValue};
+use storage_engine::{ReadTree, WriteTxn};
+
+use super::change::{self, Again, again, fragments, is_quantized, is_user_provided};
+use super::sent;
+use super::show::put_entry;
+use super::work::Known;
+use super::writer::VectorsWriter;
+use crate::document::record::{Record, put_record};
+use crate::ids::FieldId;
+use crate::partition::PartitionError;
+use crate::partition::trees::DOCUMENTS;
+use crate::runtime::Checkpoint;
+use crate::settings::Settings;
+
+/// Whether a change of settings touches the vectors of documents.
+pub fn is_needed(before: &Settings, now: &Settings) -> bool {
+    before.embedders != now.embedders
+        || (change::searchable_change(before, now) && now.embedders.values().any(change::uses_template))
+}
+
+/// The names that come and go.
+struct Difference<'s> {
+    added: BTreeSet<&'s String>,
+    removed: BTreeSet<&'s String>,
+}
+
+/// Goes from the embedders of `before` to those of `now`. `documents` are all of the partition. Answers by how many bytes the
+/// records grew.
+///
+/// # Errors
+/// `invalid_vectors_type`, `invalid_vector_dimensions` and `vector_embedding_error` for what documents have stored under the name
+/// of a new embedder, and failures of files.
+pub async fn resettle(
+    writer: &mut VectorsWriter,
+    txn: &mut WriteTxn,
+    documents: &RoaringBitmap,
+    (before, now): (&Settings, &Settings),
+) -> Result<i64, PartitionError> {
+    let missing_in = |other: &Settings, name: &&String| !other.embedders.contains_key(*name);
+    let difference = Difference {
+        added: now.embedders.keys().filter(|name| missing_in(before, name)).collect(),
+        removed: before.embedders.keys().filter(|name| missing_in(now, name)).collect(),
+    };
+    let mut grown = 0;
+    if !difference.added.is_empty() || !difference.removed.is_empty() {
+        grown = move_entries(writer, txn, documents, &difference).await?;
+    }
+    let runtime = writer.runtime().clone();
+    let (works, mut maker) = writer.parts();
+    for (name, work) in works {
+        let Some(old) = before.embedders.get(name) else { continue };
+        let embedder = work.embedder.clone();
+        if is_quantized(&embedder) && !is_quantized(old) {
+            work.quantize(maker.again()).await?;
+        }
+        if is_user_provided(&embedder) {
+            continue;
+        }
+        let (had, has) = (fragments(old), fragments(&embedder));
+        if !has.is_empty() && had.iter().any(|name| !has.contains(name)) {
+            work.drop_stale_slots(maker.again()).await?;
+        }
+        let by_fields = change::searchable_change(before, now) && change::uses_template(&embedder);
+        match again(old, &embedder) {
+            Again::All => work.wanted.forced |= work.regenerated(documents),
+            Again::Nothing if !by_fields => {}
+            _ => work.wanted.recheck |= work.regenerated(documents),
+        }
+        Checkpoint::default().look(&*runtime).await;
+    }
+    Ok(grown)
+}
+
+/// Takes the entries of new embedders out of the documents, and puts the vectors that came with documents back into them where an
+/// embedder goes.
+async fn move_entries(
+    writer: &mut VectorsWriter,
+    txn: &mut WriteTxn,
+    documents: &RoaringBitmap,
+    difference: &Difference<'_>,
+) -> Result<i64, PartitionError> {
+    // The name is known to the index as soon as it has an embedder.
+    let Some(field) = writer.field() else { return Ok(0) };
+    let mut checkpoint = Checkpoint::default();
+    let mut grown = 0;
+    for doc in documents {
+        let key = doc.to_be_bytes();
+        let bytes = txn.get(DOCUMENTS, &key)?.ok_or(PartitionError::Damaged("set of documents"))?.to_vec();
+        let record = Record::parse(&bytes)?;
+        let stored = record.get(field);
+        let mut members: Map<String, Value> =
+            stored.and_then(|stored| serde_json::from_slice(stored).ok()).unwrap_or_default();
+        let mut moved = take_entries(writer, doc, &mut members, difference).await?;
+        moved |= give_entries(writer, doc, &mut members, difference).await?;
+        if moved {
+            let members = (!members.is_empty()).then(|| Value::Object(members).to_string().into_bytes());
+            let record = with_field(record, field, members.as_deref());
+            grown += record.len() as i64 - bytes.len() as i64;
+            txn.put(DOCUMENTS, &key, &record)?;
+        }
+        checkpoint.tick(&**writer.runtime()).await;
+    }
+    Ok(grown)
+}
+
+/// Makes vectors of what a document has stored for new embedders; true when there was any.
+async fn take_entries(
+    writer: &mut VectorsWriter,
+    doc: u32,
+    members: &mut Map<String, Value>,
+    difference: &Difference<'_>,
+) -> Result<bool, PartitionError> {
+    let mut moved = false;
+    let (works, mut maker) = writer.parts();
+    for name in &difference.added {
+        let Some(work) = works.get_mut(*name) else { continue };
+        let entry = match members.shift_remove(*name) {
+            None => None,
+            Some(stored) => {
+                moved = true;
+                let wrong = |why| crate::error::UserError::new("invalid_vectors_type", why);
+                let raw = RawValue::from_string(stored.to_string()).map_err(|error| wrong(error.to_string()))?;
+                let entry = sent::entry(raw.get(), true).map_err(wrong)?;
+                sent::check_dimensions(&entry, work.state.facts.dimensions, name, &doc.to_string())?;
+                Some(entry)
+            }
+        };
+        let wanted = work.apply(doc, entry, Known { is_new: true, changed: true }, maker.again()).await?;
+        if wanted && work.is_user_provided() {
+            return Err(work.missing(&doc.to_string()).into());
+        }
+    }
+    Ok(moved)
+}
+
+/// Puts what came with a document for embedders that go back into it; true when there was any.
+async fn give_entries(
+    writer: &VectorsWriter,
+    doc: u32,
+    members: &mut Map<String, Value>,
+    difference: &Difference<'_>,
+) -> Result<bool, PartitionError> {
+    let mut moved = false;
+    for name in &difference.removed {
+        let Some(vectors) = writer.before.get(name).filter(|vectors| vectors.user.contains(doc)) else { continue };
+        let found = match &vectors.graph {
+            Some(graph) => graph.snapshot.vectors(doc).await?,
+            None => Vec::new(),
+        };
+        let mut json = Vec::new();
+        put_entry(&mut json, found.iter().map(Vec::as_slice), !vectors.fixed.contains(doc));
+        let value = serde_json::from_slice(&json).map_err(|_| PartitionError::Damaged("vector"))?;
+        members.insert((*name).clone(), value);
+        moved = true;
+    }
+    Ok(moved)
+}
+
+/// A record with another value of a field, or without the field.
+fn with_field(record: Record<'_>, field: FieldId, value: Option<&[u8]>) -> Vec<u8> {
+    let mut fields: Vec<(FieldId, &[u8])> = record.fields().filter(|(id, _)| *id != field).collect();
+    if let Some(value) = value {
+        let at = fields.partition_point(|(id, _)| *id < field);
+        fields.insert(at, (field, value));
+    }
+    let mut out = Vec::new();
+    put_record(&mut out, fields.iter().copied());
+    out
+}
