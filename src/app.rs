@@ -11,7 +11,6 @@ use shards::document::RawDocument;
 use shards::engine::{
     self, AskError, DocumentsPage, DocumentsQuery, Engine, EngineConfig, EngineError, EngineMesh, IndexView,
 };
-use shards::error::UserError;
 use shards::ids::CoreId;
 use shards::mesh::Mesh;
 use shards::runtime::{Queue, Runtime};
@@ -20,7 +19,6 @@ use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchReques
 use shards::timestamp::Timestamp;
 use time::OffsetDateTime;
 
-use crate::api::error::ErrorCode;
 use crate::api::reader::Reader;
 use crate::api::router::Host;
 use crate::api::search::room::SearchRoom;
@@ -258,9 +256,8 @@ impl Reader for EngineReader {
         view: Arc<IndexView>,
         request: SimilarRequest,
     ) -> LocalBoxFuture<'static, Result<SimilarAnswer, SearchError>> {
-        let (_, _) = (view, request);
-        let message = "This server does not search by vectors yet.";
-        async move { Err(UserError::new(ErrorCode::VectorEmbeddingError.name(), message).into()) }.boxed_local()
+        let engine = self.0.clone();
+        async move { engine.similar(&view, request).await }.boxed_local()
     }
 
     fn federated_search(

@@ -20,7 +20,7 @@ use crate::search::federated::{FederatedAccess, FederatedAnswer, FederatedError,
 use crate::search::gather::Numbers;
 use crate::search::{
     Ask, FacetSearchRequest, KnownFacts, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError,
-    SearchRequest, SearchedIndex, SimilarRequest, answer_part,
+    SearchRequest, SearchedIndex, SimilarAnswer, SimilarRequest, answer_part,
 };
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
@@ -148,7 +148,10 @@ impl Engine {
             let known: Vec<Rc<KnownFacts>> = views.iter().map(|view| self.known.get(view)).collect();
             let access = views.iter().zip(&planners).zip(&known).zip(&askers);
             let access: Vec<FederatedAccess<'_>> = access
-                .map(|(((view, planner), known), ask)| FederatedAccess { index: self.searched(view, planner, known), ask })
+                .map(|(((view, planner), known), ask)| FederatedAccess {
+                    index: self.searched(view, planner, known),
+                    ask,
+                })
                 .collect();
             let answer = federated_search(&access, request, &RuntimePacer(self.runtime.clone())).await;
             let gone: Vec<bool> = askers.iter().map(|asker| asker.gone.get()).collect();
@@ -166,8 +169,8 @@ impl Engine {
     /// Answers a search for documents similar to one, at an epoch as in [`Self::search`].
     ///
     /// # Errors
-    /// Those of [`crate::search::similar`].
-    pub async fn similar(&self, index: &IndexView, request: SimilarRequest) -> Result<SearchAnswer, SearchError> {
+    /// Those of [`crate::search::search_similar`].
+    pub async fn similar(&self, index: &IndexView, request: SimilarRequest) -> Result<SimilarAnswer, SearchError> {
         let mut latest: Option<IndexView> = None;
         for attempt in 1.. {
             let view = latest.as_ref().unwrap_or(index);
@@ -175,7 +178,7 @@ impl Engine {
             let (planner, known) = (self.planners.get(&view.settings), self.known.get(view));
             let searched = self.searched(view, &planner, &known);
             let pacer = RuntimePacer(self.runtime.clone());
-            let answer = crate::search::similar(&searched, &request, &asker, &pacer).await;
+            let answer = crate::search::search_similar(&searched, &request, &asker, &pacer).await;
             if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
                 return answer;
             }

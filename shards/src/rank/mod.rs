@@ -20,6 +20,6 @@ pub mod slots;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{NO_VECTOR, RankPlan, RankedDoc, Shift, SortBy, SortValue, VectorQuery};
+pub use plan::{NO_VECTOR, RankPlan, RankedDoc, SortBy, SortValue, VectorQuery};
 pub use ranker::{RankedPart, Ranker};
 pub use rules::{Rule, RuleList};

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::rules::{Rule, RuleList};
 use crate::ids::DocId;
 use crate::query::{FieldTable, QueryGraph};
+use crate::settings::embedder::Distribution;
 
 /// Costs by rule, in the order of the plan's graph rules.
 pub type Costs = SmallVec<[u32; 8]>;
@@ -42,29 +43,12 @@ pub struct VectorQuery {
     pub embedder: Arc<str>,
     /// The vector.
     pub vector: Arc<[f32]>,
-    /// How scores are stretched.
-    pub shift: Option<Shift>,
-}
-
-/// Stretches similarities so that `mean` becomes 0.5; without a change of order.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shift {
-    /// The similarity in the middle, 0.0 to 1.0.
-    pub mean: f32,
-    /// How far similarities scatter, above 0.0 to 1.0.
-    pub sigma: f32,
+    /// How similarities are shifted.
+    pub shift: Option<Distribution>,
 }
 
 /// The cost of a document without a vector.
 pub const NO_VECTOR: u32 = u32::MAX;
-
-impl Shift {
-    fn apply(self, similarity: f32) -> f32 {
-        let factor = 0.4 / self.sigma;
-        let shifted = factor * similarity + (0.5 - factor * self.mean);
-        if shifted <= 0.0 { f32::EPSILON } else { shifted.min(1.0) }
-    }
-}
 
 impl VectorQuery {
     /// The cost of a distance, which is no less than 0: such numbers are in the order of their bits.
@@ -75,7 +59,7 @@ impl VectorQuery {
     /// The similarity that a cost stands for; `None` for a document without a vector.
     pub fn similarity(&self, cost: u32) -> Option<f32> {
         let similarity = 1.0 - f32::from_bits(cost);
-        (cost != NO_VECTOR).then(|| self.shift.map_or(similarity, |shift| shift.apply(similarity)))
+        (cost != NO_VECTOR).then(|| self.shift.map_or(similarity, |shift| shift.shift(similarity)))
     }
 }
 

@@ -102,6 +102,7 @@ impl<'a> Search<'a> {
             wanted: self.wanted,
             whole_buckets: false,
             scores: self.scores,
+            vector: None,
         });
         let mut all = RankedPart::default();
         for (number, (source, sorter)) in sources.into_iter().zip(sorters).enumerate() {

@@ -166,7 +166,8 @@ async fn rank(
     let mut expired = by_words && question.time_left.is_zero() && ranker.has_rules();
     let part = if let Some(query) = &question.plan.vector {
         let (sorter, pace) = (ColumnSorter(partition.clone()), SearchPace::new(pacer, deadline));
-        let ranking = VectorRanking { partition: &partition, sorter: &sorter, plan: &question.plan, query, pace: &pace };
+        let ranking =
+            VectorRanking { partition: &partition, sorter: &sorter, plan: &question.plan, query, pace: &pace };
         let part = ranking.rank(ranker.candidates()).await?;
         expired = pacer.now() > deadline;
         part

@@ -9,6 +9,7 @@ use super::host::{EmbedderFacts, template_fields};
 use super::{EmbedContext, TemplateField};
 use crate::fields::FieldsMap;
 use crate::settings::Settings;
+use crate::settings::embedder::{EmbedderConfig, EmbedderInput};
 
 /// What an index keeps of an embedder besides its settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -22,65 +23,21 @@ pub struct EmbedderState {
 /// The embedders of an index, by name.
 pub type EmbedderStates = BTreeMap<String, EmbedderState>;
 
-/// Which documents are embedded again after a change of settings, of those that are to be regenerated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Again {
-    /// None.
-    Nothing,
-    /// Those that render differently.
-    Changed,
-    /// All.
-    All,
-}
-
-/// The field of an embedder, or of the side of a composite one that embeds documents.
-fn part<'v>(embedder: &'v Value, field: &str) -> Option<&'v Value> {
-    let side = embedder.get("indexingEmbedder").filter(|side| side.is_object());
-    side.unwrap_or(embedder).get(field).filter(|value| !value.is_null())
-}
-
-fn source(embedder: &Value) -> &str {
-    part(embedder, "source").and_then(Value::as_str).unwrap_or("openAi")
-}
-
 /// Whether documents must bring their vectors.
 pub fn is_user_provided(embedder: &Value) -> bool {
-    embedder.get("source").and_then(Value::as_str) == Some("userProvided")
+    !EmbedderConfig::of(embedder).generates()
 }
 
 /// Whether only the signs of vectors are kept.
 pub fn is_quantized(embedder: &Value) -> bool {
-    embedder.get("binaryQuantized").and_then(Value::as_bool) == Some(true)
+    EmbedderConfig::of(embedder).quantized
 }
 
 /// The names of an embedder's indexing fragments, sorted.
 pub fn fragments(embedder: &Value) -> Vec<String> {
-    let members = part(embedder, "indexingFragments").and_then(Value::as_object);
-    let mut names: Vec<String> = members.into_iter().flatten().map(|(name, _)| name.clone()).collect();
-    names.sort_unstable();
-    names
-}
-
-/// What must be embedded again when an embedder goes from `before` to `now`.
-pub fn again(before: &Value, now: &Value) -> Again {
-    let differs = |field: &str| part(before, field) != part(now, field);
-    let inner = before.get("indexingEmbedder").is_some() != now.get("indexingEmbedder").is_some();
-    let source_now = source(now);
-    let by_url = matches!(source_now, "ollama" | "rest") && differs("url");
-    let by_dimensions = source_now == "openAi" && differs("dimensions");
-    let (had, has) = (!fragments(before).is_empty(), !fragments(now).is_empty());
-    if inner
-        || source(before) != source_now
-        || ["model", "revision", "pooling", "request", "response"].into_iter().any(differs)
-        || by_url
-        || by_dimensions
-        || had != has
-    {
-        Again::All
-    } else if differs("documentTemplate") || differs("indexingFragments") {
-        Again::Changed
-    } else {
-        Again::Nothing
+    match EmbedderConfig::of(embedder).input {
+        EmbedderInput::Fragments(fragments) => fragments.into_keys().collect(),
+        EmbedderInput::Nothing | EmbedderInput::Template(_) => Vec::new(),
     }
 }
 
@@ -95,7 +52,7 @@ pub fn facts_change(before: Option<&Value>, now: &Value) -> bool {
 
 /// Whether texts of documents depend on which attributes are searchable.
 pub fn uses_template(embedder: &Value) -> bool {
-    !is_user_provided(embedder) && fragments(embedder).is_empty()
+    matches!(EmbedderConfig::of(embedder).input, EmbedderInput::Template(_))
 }
 
 /// The slots of the fragments that there are now: known ones keep theirs, new ones take the smallest free ones in the order of
@@ -131,35 +88,7 @@ pub fn searchable_change(before: &Settings, now: &Settings) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn only_what_makes_other_vectors_embeds_again() {
-        let rest = |more: Value| {
-            let mut embedder = json!({"source": "rest", "url": "http://a", "request": {}, "response": {}});
-            embedder.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            embedder
-        };
-        let plain = rest(json!({}));
-        for (now, expected) in [
-            (rest(json!({"apiKey": "x", "headers": {"a": "b"}, "distribution": {}})), Again::Nothing),
-            (rest(json!({"dimensions": 3, "binaryQuantized": true})), Again::Nothing),
-            (rest(json!({"documentTemplate": "x", "documentTemplateMaxBytes": 9})), Again::Changed),
-            (rest(json!({"url": "http://b"})), Again::All),
-            (rest(json!({"request": {"a": 1}})), Again::All),
-            (rest(json!({"indexingFragments": {"a": {"value": 1}}})), Again::All),
-            (json!({"source": "openAi"}), Again::All),
-        ] {
-            assert_eq!(again(&plain, &now), expected, "{now}");
-        }
-        let open = |dimensions: u32| json!({"source": "openAi", "dimensions": dimensions});
-        assert_eq!(again(&open(1), &open(2)), Again::All);
-        let composite = |template: &str| json!({"source": "composite", "indexingEmbedder": rest(json!({"documentTemplate": template}))});
-        assert_eq!(again(&composite("a"), &composite("b")), Again::Changed);
-        assert_eq!(again(&plain, &composite("b")), Again::All);
-    }
 
     #[test]
     fn fragments_keep_their_slots() {

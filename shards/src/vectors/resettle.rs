@@ -6,7 +6,7 @@ use roaring::RoaringBitmap;
 use serde_json::{Map, Value, value::RawValue};
 use storage_engine::{ReadTree, WriteTxn};
 
-use super::change::{self, Again, again, fragments, is_quantized, is_user_provided};
+use super::change::{self, is_quantized, is_user_provided};
 use super::sent;
 use super::show::put_entry;
 use super::work::Known;
@@ -17,6 +17,7 @@ use crate::partition::PartitionError;
 use crate::partition::trees::DOCUMENTS;
 use crate::runtime::Checkpoint;
 use crate::settings::Settings;
+use crate::settings::embedder::{EmbedderConfig, Reembedding};
 
 /// Whether a change of settings touches the vectors of documents.
 pub fn is_needed(before: &Settings, now: &Settings) -> bool {
@@ -62,15 +63,19 @@ pub async fn resettle(
         if is_user_provided(&embedder) {
             continue;
         }
-        let (had, has) = (fragments(old), fragments(&embedder));
-        if !has.is_empty() && had.iter().any(|name| !has.contains(name)) {
-            work.drop_stale_slots(maker.again()).await?;
-        }
         let by_fields = change::searchable_change(before, now) && change::uses_template(&embedder);
-        match again(old, &embedder) {
-            Again::All => work.wanted.forced |= work.regenerated(documents),
-            Again::Nothing if !by_fields => {}
-            _ => work.wanted.recheck |= work.regenerated(documents),
+        match EmbedderConfig::of(&embedder).reembedding(&EmbedderConfig::of(old)) {
+            Reembedding::All => work.wanted.forced |= work.regenerated(documents),
+            Reembedding::Nothing if !by_fields => {}
+            Reembedding::Fragments { changed, removed } => {
+                if !removed.is_empty() {
+                    work.drop_stale_slots(maker.again()).await?;
+                }
+                if !changed.is_empty() {
+                    work.wanted.recheck |= work.regenerated(documents);
+                }
+            }
+            Reembedding::Nothing | Reembedding::ChangedTexts => work.wanted.recheck |= work.regenerated(documents),
         }
         Checkpoint::default().look(&*runtime).await;
     }

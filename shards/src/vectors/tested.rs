@@ -43,7 +43,12 @@ pub fn documents(
         VectorsPart::DocumentTemplate => any(of) - &*of.user,
         VectorsPart::Regenerate => any(of) - &*of.fixed,
         VectorsPart::Fragment(fragment) => {
-            let slot = states.get(name).into_iter().flat_map(|state| &state.slots).find(|(name, _)| name == fragment).map(|(_, slot)| *slot);
+            let slot = states
+                .get(name)
+                .into_iter()
+                .flat_map(|state| &state.slots)
+                .find(|(name, _)| name == fragment)
+                .map(|(_, slot)| *slot);
             let with = slot.zip(of.graph.as_ref()).map(|(slot, graph)| graph.snapshot.documents_with(slot));
             with.unwrap_or_default() - &*of.user
         }

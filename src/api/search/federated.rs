@@ -18,7 +18,7 @@ use super::enter;
 use super::envelope::{member, write_page};
 use super::multi::inside;
 use super::network::{self, Routed};
-use super::one::{check_unbuilt, metadata, pins, read_filter, read_sort, wants_metadata};
+use super::one::{check_network, metadata, pins, read_filter, read_sort, wants_metadata};
 use super::params::many::{FederationParams, QueryParams};
 use super::{hydrate, semantic};
 use crate::api::error::{ApiError, ErrorCode};
@@ -223,7 +223,7 @@ impl Plan {
         rules: &mut Rules,
     ) -> Result<FederatedQuery, ApiError> {
         let (index, view) = (self.views.len() - 1, &self.views[self.views.len() - 1]);
-        check_unbuilt(&params.search, view, call.app.control.state().features)?;
+        check_network(&params.search, call.app.control.state().features)?;
         let mut request = params.search.request.clone();
         read_sort(&params.search, &mut request)?;
         rules.check(position, rule_kinds(&request, &view.settings))?;
@@ -323,6 +323,14 @@ impl Envelope {
         let offset = if let PageRequest::Window { offset, .. } = self.page { offset } else { 0 };
         write_page(&mut out, self.page, offset, answer.total);
         write_facets(&mut out, &answer.facets);
+        if let Some(count) = answer.semantic_hits {
+            member(&mut out, "semanticHitCount", &count.into());
+        }
+        if !answer.query_vectors.is_empty() {
+            let vectors: serde_json::Map<String, Value> =
+                answer.query_vectors.iter().map(|(query, vector)| (query.to_string(), json!(vector))).collect();
+            member(&mut out, "queryVectors", &vectors.into());
+        }
         if let Some(metadata) = self.metadata {
             member(&mut out, "metadata", &metadata.into());
         }

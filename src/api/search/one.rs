@@ -45,7 +45,7 @@ impl OneSearch {
         params: SearchParams,
     ) -> Result<Self, ApiError> {
         let view = state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?;
-        check_unbuilt(&params, view, state.features)?;
+        check_network(&params, state.features)?;
         let mut request = params.request.clone();
         read_filter(call, uid, &params, &mut request)?;
         read_sort(&params, &mut request)?;
@@ -132,14 +132,13 @@ pub(super) fn no_personalization() -> ApiError {
     ApiError::new(ErrorCode::FeatureNotEnabled, message)
 }
 
-/// What the interface has and this server does not do yet is refused, never passed over.
-pub(super) fn check_unbuilt(params: &SearchParams, view: &IndexView, features: Features) -> Result<(), ApiError> {
+/// Whether a search may name the network.
+///
+/// # Errors
+/// `feature_not_enabled`.
+pub(super) fn check_network(params: &SearchParams, features: Features) -> Result<(), ApiError> {
     if params.use_network.is_some() && !features.network {
         return Err(ApiError::feature_not_enabled("Passing `useNetwork`", "network"));
-    }
-    if semantic::query(params, view, features)?.is_some() {
-        let message = "This server does not search by vectors yet. Set `hybrid.semanticRatio` to 0 to search by words.";
-        return Err(ApiError::new(ErrorCode::VectorEmbeddingError, message));
     }
     Ok(())
 }

@@ -104,7 +104,7 @@ pub fn combine(mut parts: Vec<Part>, combination: &Combination) -> FederatedAnsw
         total: total.saturating_sub(dropped.len() as u64),
         facets: shown(facets, &dropped, combination),
         degraded,
-        part: Vec::new(),
+        ..FederatedAnswer::default()
     }
 }
 

@@ -16,6 +16,7 @@ use crate::ids::DocId;
 use crate::rank::score::Scorer;
 use crate::search::answer::SearchError;
 use crate::search::gather::{Ask, Gather, SearchedIndex, by_owner, json_array, unexpected};
+use crate::search::hybrid::{FoundHit, find};
 use crate::search::merge::Ranked;
 use crate::search::messages::{PartQuestion, PartReply};
 use crate::search::narrow::narrow;
@@ -67,7 +68,9 @@ pub async fn federated_search(
         hit_count: hits.len(),
         total: total.saturating_sub(dropped.len() as u64),
         facets: finish(&uids, facets, &dropped, merge_facets),
-        degraded: ranked.iter().any(|query| query.ranked.expired),
+        degraded: ranked.iter().any(|query| query.lists.iter().any(|list| list.expired)),
+        semantic_hits: federation.semantic_hits(&ranked, &page),
+        query_vectors: federation.query_vectors(&ranked),
         ..FederatedAnswer::default()
     };
     if request.role == FederatedRole::Part {
@@ -113,7 +116,11 @@ struct Federation<'f> {
 /// A query whose documents are in order.
 struct RankedQuery {
     words: MatchWords,
-    ranked: Ranked,
+    /// One, or two where words and meaning were searched for.
+    lists: Vec<Ranked>,
+    total: u64,
+    /// The vector that was searched with.
+    vector: Option<Arc<[f32]>>,
     entries: Vec<Entry>,
 }
 
@@ -131,30 +138,61 @@ impl<'f> Federation<'f> {
     async fn rank(&self, query: usize) -> Result<RankedQuery, FederatedError> {
         let failed = |error| FederatedError { query: Some(query), error };
         let gather = self.gather(query);
+        let (offset, limit) = gather.request.page.window(gather.index.settings.pagination.max_total_hits);
+        if let Some(semantic) = &gather.request.semantic {
+            let (_, access) = self.of(query);
+            let way = (access.ask, self.pacer);
+            let found = find(&access.index, gather.request, semantic, way, limit).await.map_err(failed)?;
+            let first_is_semantic = usize::from(found.keyword.is_none());
+            let place =
+                |hit: &FoundHit| (usize::from(hit.semantic) - usize::from(hit.semantic) * first_is_semantic, hit.at);
+            let places: Vec<(usize, usize)> = found.hits.iter().map(place).collect();
+            let lists: Vec<Ranked> = found.keyword.into_iter().chain(found.semantic).collect();
+            let entries = self.entries(query, &lists, places);
+            return Ok(RankedQuery { words: found.words, lists, total: found.total, vector: found.vector, entries });
+        }
         let graph = gather.resolved_graph().await.map_err(failed)?;
         let words = gather.match_words(&graph);
-        let (offset, limit) = gather.request.page.window(gather.index.settings.pagination.max_total_hits);
-        let ranked = gather.ranked(graph, None, offset, limit).await.map_err(failed)?;
-        let entries = self.entries(query, &ranked, usize::try_from(limit).unwrap_or(usize::MAX));
-        Ok(RankedQuery { words, ranked, entries })
+        let lists = vec![gather.ranked(graph, None, offset, limit).await.map_err(failed)?];
+        let count = lists[0].docs.len().min(usize::try_from(limit).unwrap_or(usize::MAX));
+        let entries = self.entries(query, &lists, (0..count).map(|at| (0, at)).collect());
+        Ok(RankedQuery { words, total: lists[0].total, lists, vector: None, entries })
     }
 
-    fn entries(&self, number: usize, ranked: &Ranked, limit: usize) -> Vec<Entry> {
+    /// The hits of a query, each given by its list and its place there.
+    fn entries(&self, number: usize, lists: &[Ranked], places: Vec<(usize, usize)>) -> Vec<Entry> {
         let (query, _) = self.of(number);
-        let plan = &ranked.question.plan;
-        let scorer = Scorer::new(plan, &ranked.facts);
-        let entry = |(at, hit): (usize, &_)| {
-            let score = scorer.score(hit);
+        let scorers: Vec<Scorer<'_>> =
+            lists.iter().map(|ranked| Scorer::new(&ranked.question.plan, &ranked.facts)).collect();
+        let entry = |(list, at): (usize, usize)| {
+            let hit = &lists[list].docs[at];
+            let score = scorers[list].score(hit);
             Entry {
                 query: number,
                 position: query.position,
                 doc: hit.doc,
-                origin: Origin::Ranked(at),
+                origin: Origin::Ranked { list, at },
                 score: score.global() * query.weight,
-                values: score_values(plan, hit, &score, query.weight),
+                values: score_values(&lists[list].question.plan, hit, &score, query.weight),
             }
         };
-        ranked.docs.iter().take(limit).enumerate().map(entry).collect()
+        places.into_iter().map(entry).collect()
+    }
+
+    /// Hits of the page that were found by meaning, where any query asked for that.
+    fn semantic_hits(&self, ranked: &[RankedQuery], page: &[Entry]) -> Option<u64> {
+        self.requests.iter().find(|request| request.semantic.is_some())?;
+        let by_vector = |entry: &&Entry| match entry.origin {
+            Origin::Ranked { list, .. } => ranked[entry.query].lists[list].question.plan.vector.is_some(),
+            _ => false,
+        };
+        Some(page.iter().filter(by_vector).count() as u64)
+    }
+
+    /// The vectors that were searched with, by the numbers of the queries that ask for vectors.
+    fn query_vectors(&self, ranked: &[RankedQuery]) -> Vec<(u64, Vec<f32>)> {
+        let asked = ranked.iter().zip(&self.request.queries).filter(|(_, query)| query.request.retrieve_vectors);
+        asked.filter_map(|(ranked, query)| Some((query.position, ranked.vector.as_ref()?.to_vec()))).collect()
     }
 
     /// All hits in one list: of each index the documents that its queries found, each once, then all indexes.
@@ -175,7 +213,7 @@ impl<'f> Federation<'f> {
         let mut pins: Vec<(PinnedDoc, Entry)> = Vec::new();
         for (number, query) in ranked.iter().enumerate() {
             let (asked, _) = self.of(number);
-            pins.extend(query.ranked.pins.iter().map(|pin| {
+            pins.extend(query.lists[0].pins.iter().map(|pin| {
                 let (doc, score, origin) = (pin.doc, asked.weight, Origin::Pinned(*pin));
                 (*pin, Entry { query: number, position: asked.position, doc, origin, score, values: Vec::new() })
             }));
@@ -261,11 +299,11 @@ impl<'f> Federation<'f> {
             let queries: Vec<&RankedQuery> = queries.map(|(ranked, _)| ranked).collect();
             let plan = self.facet_plan(index);
             if let ([query], None) = (queries.as_slice(), &plan) {
-                total += query.ranked.total;
+                total += query.total;
                 continue;
             }
             let access = &self.access[index];
-            let searches: Vec<&Ranked> = queries.iter().map(|query| &query.ranked).collect();
+            let searches: Vec<&Ranked> = queries.iter().flat_map(|query| &query.lists).collect();
             let counted = plan.clone().map(Arc::new);
             let (documents, counts) = narrow(access.index.partitions, access.ask, &searches, counted).await?;
             total += documents;
@@ -305,10 +343,14 @@ impl<'f> Federation<'f> {
             paths: paths.clone(),
         };
         let hits = {
-            let scorer = Scorer::new(&query.ranked.question.plan, &query.ranked.facts);
+            let scorers: Vec<Scorer<'_>> =
+                query.lists.iter().map(|ranked| Scorer::new(&ranked.question.plan, &ranked.facts)).collect();
             let extras = |entry: &&Entry| {
                 let extras = match entry.origin {
-                    Origin::Ranked(at) => gather.extras(&query.ranked.docs[at], &query.ranked, &scorer, &format),
+                    Origin::Ranked { list, at } => {
+                        let ranked = &query.lists[list];
+                        gather.extras(&ranked.docs[at], ranked, &scorers[list], &format)
+                    }
                     Origin::Pinned(pin) => gather.pin_extras(pin),
                     Origin::Part(_) => HitExtras::default(),
                 };

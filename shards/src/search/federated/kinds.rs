@@ -25,7 +25,11 @@ pub enum RuleKind {
 /// The kinds of rules that order the results of a search, most important first.
 pub fn rule_kinds(request: &SearchRequest, settings: &Settings) -> Vec<RuleKind> {
     let placeholder = request.query.as_deref().unwrap_or("").is_empty();
-    let list = RuleList::new(settings, &sort_by(request), request.matching_strategy, placeholder);
+    let by_meaning = request.semantic.as_ref().is_some_and(|semantic| placeholder || semantic.ratio >= 1.0);
+    let list = match by_meaning {
+        true => RuleList::by_vector(settings, &sort_by(request)),
+        false => RuleList::new(settings, &sort_by(request), request.matching_strategy, placeholder),
+    };
     let mut kinds: Vec<RuleKind> = Vec::new();
     let mut has_geo = false;
     for rule in &list.rules {

@@ -54,8 +54,13 @@ pub(super) struct Entry {
 /// How a hit came into the list.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Origin {
-    /// Its place among the documents that its query ranked.
-    Ranked(usize),
+    /// Its query ranked it.
+    Ranked {
+        /// In which of the query's lists.
+        list: usize,
+        /// Its place there.
+        at: usize,
+    },
     /// It stands at a place of its own.
     Pinned(PinnedDoc),
     /// Its place among the hits of a part of a larger search.
@@ -177,11 +182,8 @@ pub(in crate::search) fn score_values(plan: &RankPlan, hit: &RankedDoc, score: &
     // The ranks of the rules about the query since the last sort rule.
     let mut ranks: Vec<(u32, u32)> = Vec::new();
     let relevancy = |ranks: &mut Vec<(u32, u32)>| {
-        let score = (!ranks.is_empty()).then(|| Score {
-            ranks: std::mem::take(ranks),
-            skipped: false,
-            similarity: None,
-        });
+        let score =
+            (!ranks.is_empty()).then(|| Score { ranks: std::mem::take(ranks), skipped: false, similarity: None });
         score.map(|score| ScoreValue::Relevancy(score.global() * weight))
     };
     for (rule, rank) in plan.rules.rules.iter().zip(&score.ranks) {

@@ -101,6 +101,10 @@ pub struct FederatedAnswer {
     pub facets: FederatedFacets,
     /// Whether one of the searches stopped at its time budget.
     pub degraded: bool,
+    /// Hits of the page that were found by meaning; `None` where no query asked for that.
+    pub semantic_hits: Option<u64>,
+    /// The vectors that were searched with, by query, where vectors are asked for.
+    pub query_vectors: Vec<(u64, Vec<f32>)>,
     /// The hits, when they are to be merged with others.
     pub part: Vec<PartHit>,
 }

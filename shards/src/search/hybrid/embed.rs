@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::UserError;
-use crate::rank::{Shift, VectorQuery};
+use crate::rank::VectorQuery;
 use crate::search::answer::SearchError;
 use crate::search::gather::SearchedIndex;
 use crate::search::request::SemanticQuery;
+use crate::settings::embedder::{Distribution, EmbedderConfig};
 use crate::vectors::QueryRequest;
 
 /// How long failed attempts are repeated where the words can answer alone.
@@ -61,7 +62,8 @@ pub async fn query_vector(
         return Ok(vector.clone());
     }
     let name = &query.embedder;
-    let failed = |why: &str| UserError::new("vector_embedding_error", format!("Error while generating embeddings: {why}"));
+    let failed =
+        |why: &str| UserError::new("vector_embedding_error", format!("Error while generating embeddings: {why}"));
     let host = index.host.as_ref().ok_or_else(|| failed("this server embeds no texts."))?;
     let embedder = index.settings.embedders.get(name).cloned().unwrap_or_default();
     let request = QueryRequest {
@@ -84,24 +86,7 @@ pub fn vector_query(index: &SearchedIndex<'_>, embedder: &str, vector: Arc<[f32]
     VectorQuery { embedder: embedder.into(), vector, shift: shift(index, embedder) }
 }
 
-/// How an embedder's scores are stretched: as its settings say, else as suits its model.
-pub fn shift(index: &SearchedIndex<'_>, embedder: &str) -> Option<Shift> {
-    let embedder = index.settings.embedders.get(embedder)?;
-    let of = |embedder: &serde_json::Value| -> Option<Shift> {
-        let number = |name: &str| Some(embedder.get("distribution")?.get(name)?.as_f64()? as f32);
-        if let (Some(mean), Some(sigma)) = (number("mean"), number("sigma")) {
-            return Some(Shift { mean, sigma });
-        }
-        let text = |name: &str| embedder.get(name).and_then(serde_json::Value::as_str);
-        let known = |mean, sigma| Some(Shift { mean, sigma });
-        match (text("source").unwrap_or("openAi"), text("model")) {
-            ("openAi", Some("text-embedding-ada-002")) => known(0.90, 0.08),
-            ("openAi", None | Some("text-embedding-3-small")) => known(0.75, 0.1),
-            ("openAi", Some("text-embedding-3-large")) => known(0.70, 0.1),
-            ("huggingFace", None | Some("BAAI/bge-base-en-v1.5")) => known(0.85, 0.1),
-            _ => None,
-        }
-    };
-    let side = |name: &str| embedder.get(name).filter(|side| side.is_object()).and_then(of);
-    of(embedder).or_else(|| side("searchEmbedder")).or_else(|| side("indexingEmbedder"))
+/// How an embedder's scores are shifted.
+pub fn shift(index: &SearchedIndex<'_>, embedder: &str) -> Option<Distribution> {
+    EmbedderConfig::of(index.settings.embedders.get(embedder)?).distribution
 }

@@ -44,8 +44,20 @@ fn step(left: &ScoreValue, right: &ScoreValue) -> Ordering {
                 (left, right) => left.is_some().cmp(&right.is_some()),
             }
         }
-        (ScoreValue::Relevancy(number), _) => if *number == 0.0 { Ordering::Less } else { Ordering::Greater },
-        (_, ScoreValue::Relevancy(number)) => if *number == 0.0 { Ordering::Greater } else { Ordering::Less },
+        (ScoreValue::Relevancy(number), _) => {
+            if *number == 0.0 {
+                Ordering::Less
+            } else {
+                Ordering::Greater
+            }
+        }
+        (_, ScoreValue::Relevancy(number)) => {
+            if *number == 0.0 {
+                Ordering::Greater
+            } else {
+                Ordering::Less
+            }
+        }
         _ => Ordering::Equal,
     }
 }

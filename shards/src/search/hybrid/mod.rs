@@ -15,5 +15,5 @@ pub(in crate::search) mod part;
 mod search;
 pub mod similar;
 
-pub(in crate::search) use search::{Found, FoundHit, find};
 pub use search::search;
+pub(in crate::search) use search::{FoundHit, find};

@@ -77,7 +77,8 @@ impl VectorRanking<'_> {
         while part.docs.len() < self.plan.wanted {
             let Some((docs, sorts)) = groups.next() else { break };
             let wanted = self.plan.wanted - part.docs.len();
-            let ranked = if by_vector { self.group(&docs, wanted, leading).await? } else { unranked(&docs, wanted, self.plan) };
+            let ranked =
+                if by_vector { self.group(&docs, wanted, leading).await? } else { unranked(&docs, wanted, self.plan) };
             for candidate in ranked {
                 let (number, count) = self.partition.place();
                 let mut all = sorts.clone();
@@ -126,7 +127,8 @@ impl VectorRanking<'_> {
         let later = &self.plan.rules.sorts[leading..];
         let whole = !later.is_empty() || self.plan.whole_buckets;
         let found = self.nearest(docs, wanted, whole).await?;
-        let mut ranked: Vec<(u32, u32)> = found.iter().map(|near| (VectorQuery::cost(near.distance), near.doc)).collect();
+        let mut ranked: Vec<(u32, u32)> =
+            found.iter().map(|near| (VectorQuery::cost(near.distance), near.doc)).collect();
         if ranked.len() < wanted {
             // Documents without a vector are found as well, behind all others.
             let none = self.with_vectors().map_or_else(|| docs.clone(), |with| docs - with);

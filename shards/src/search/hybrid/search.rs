@@ -244,7 +244,11 @@ async fn merged(
             (_, meaning) => meaning.is_some(),
         };
         let hit = FoundHit { semantic: first, at: if first { meaning } else { word } };
-        if first { meaning += 1 } else { word += 1 }
+        if first {
+            meaning += 1
+        } else {
+            word += 1
+        }
         let doc = if first { semantic.docs[hit.at].doc } else { keyword.docs[hit.at].doc };
         if !seen.insert(doc) {
             continue;

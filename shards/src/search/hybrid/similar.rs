@@ -11,26 +11,12 @@ use crate::facets::Filter;
 use crate::format::{FormatPlan, HitExtras, MatchWords};
 use crate::ids::{DocId, PartitionNo};
 use crate::rank::VectorQuery;
-use crate::search::answer::{SearchAnswer, SearchError};
+use crate::search::answer::SearchError;
 use crate::search::gather::{Ask, Gather, SearchedIndex, json_array, unexpected};
 use crate::search::messages::{NearQuestion, PartQuestion, PartReply};
 use crate::search::part::Pacer;
-use crate::search::request::{PageRequest, SearchRequest};
-
-/// A search for documents similar to one.
-#[derive(Clone, Debug, Default)]
-pub struct SimilarRequest {
-    /// The external id of that document.
-    pub id: String,
-    /// Whose vectors are compared; the index must have it.
-    pub embedder: String,
-    /// The filter, what hits show, the threshold and the scores asked for. Its query, order and page have no meaning.
-    pub search: SearchRequest,
-    /// Hits to pass over.
-    pub offset: u64,
-    /// Hits to return.
-    pub limit: u64,
-}
+use crate::search::request::{FormatRequest, PageRequest, SearchRequest};
+use crate::search::similar::{SimilarAnswer, SimilarRequest};
 
 /// The documents nearest to one; the answer's total is the number of documents that the filter admits, without it.
 ///
@@ -41,26 +27,33 @@ pub async fn similar(
     request: &SimilarRequest,
     ask: &dyn Ask,
     pacer: &dyn Pacer,
-) -> Result<SearchAnswer, SearchError> {
+) -> Result<SimilarAnswer, SearchError> {
     let name = &request.embedder;
     if !index.settings.embedders.contains_key(name) {
         let message = format!("Cannot find embedder with name `{name}`.");
         return Err(UserError::new("invalid_similar_embedder", message).into());
     }
-    if let Some(filter) = &request.search.filter {
+    if let Some(filter) = &request.filter {
         filter.check_attributes(index.settings)?;
     }
     let number = ask.find(vec![request.id.clone()]).await?.into_iter().next().flatten();
     let unknown = || UserError::new("not_found_similar_id", format!("Document `{}` not found.", request.id));
     let doc = number.ok_or_else(unknown)?;
-    let search = SearchRequest { page: PageRequest::Window { offset: 0, limit: request.limit }, ..request.search.clone() };
+    let format =
+        FormatRequest { attributes_to_retrieve: request.attributes_to_retrieve.clone(), ..FormatRequest::default() };
+    let search = SearchRequest {
+        page: PageRequest::Window { offset: 0, limit: request.limit },
+        format,
+        retrieve_vectors: request.retrieve_vectors,
+        ..SearchRequest::default()
+    };
     let gather = Gather::new(index, &search, ask, pacer);
     let (near, total) = near(index, request, doc, &gather, ask).await?;
     let query = vector_query(index, name, Arc::from([]));
     let score = |cost: u32| query.similarity(cost).unwrap_or(0.0);
     let mut total = total;
     let mut shown = near;
-    if let Some(least) = search.ranking_score_threshold {
+    if let Some(least) = request.ranking_score_threshold {
         let enough = shown.iter().take_while(|(cost, _)| f64::from(score(*cost)) >= least).count();
         if enough < shown.len() {
             total = enough as u64;
@@ -68,27 +61,22 @@ pub async fn similar(
         }
     }
     let page = shown.into_iter().skip(usize::try_from(request.offset).unwrap_or(usize::MAX));
-    let hits = page.map(|(cost, doc)| (doc, extras(&search, score(cost)))).collect();
+    let hits = page.map(|(cost, doc)| (doc, extras(request, score(cost)))).collect();
     let format = FormatPlan::new(&search, index.settings, index.fields, MatchWords::default());
     let hits = gather.fetch(hits, Arc::new(format)).await?;
-    Ok(SearchAnswer {
-        hit_count: hits.len(),
-        hits: json_array(&hits),
-        total: total.min(index.settings.pagination.max_total_hits),
-        offset: request.offset,
-        ..SearchAnswer::default()
-    })
+    let total = total.min(index.settings.pagination.max_total_hits);
+    Ok(SimilarAnswer { hits: json_array(&hits), total })
 }
 
-fn extras(search: &SearchRequest, score: f32) -> HitExtras {
+fn extras(request: &SimilarRequest, score: f32) -> HitExtras {
     let details = || {
         let mut details = Map::new();
         details.insert("vectorSort".into(), json!({"order": 0, "similarity": score}));
         details
     };
     HitExtras {
-        score: search.show_ranking_score.then_some(f64::from(score)),
-        score_details: search.show_ranking_score_details.then(details),
+        score: request.show_ranking_score.then_some(f64::from(score)),
+        score_details: request.show_ranking_score_details.then(details),
         ..HitExtras::default()
     }
 }
@@ -105,7 +93,7 @@ async fn near(
     let own = PartQuestion::VectorsOf { doc: doc.local(count), embedder: embedder.clone() };
     let PartReply::Vectors(vectors) = ask.ask(doc.partition(count), own).await? else { return Err(unexpected()) };
     let limit = usize::try_from(request.offset.saturating_add(request.limit)).unwrap_or(usize::MAX);
-    let filter: Option<Arc<Filter>> = request.search.filter.clone().map(Arc::new);
+    let filter: Option<Arc<Filter>> = request.filter.clone().map(Arc::new);
     let question = NearQuestion {
         embedder,
         vectors: Arc::new(vectors),
