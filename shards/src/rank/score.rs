@@ -234,7 +234,12 @@ impl<'a> Scorer<'a> {
                 graph.drop_ranks.iter().flatten().count() as u32 + phrases.saturating_sub(1)
             }
             Rule::Typo => classed
-                .map(|(node, class)| if class == EXACT_CLASS { 0 } else { node.class_max() + node.join_cost() })
+                .map(|(node, class)| match class {
+                    // A word that may have typos stands for itself alone once it was met as typed; one that may have none
+                    // still counts the typo of its split.
+                    EXACT_CLASS if node.derivations.budget > 0 => 0,
+                    _ => node.class_max() + node.join_cost(),
+                })
                 .sum(),
             Rule::Proximity => {
                 let mut before = None;

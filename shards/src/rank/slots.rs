@@ -3,7 +3,7 @@
 use roaring::RoaringBitmap;
 
 use super::classes::{ANY_CLASS, NodeDocs};
-use super::cost::{ALONE, Occurrence, REVERSIBLE, SEARCHED, TYPED};
+use super::cost::{ALONE, Occurrence, REVERSIBLE, SEARCHED, TABLED, TYPED};
 use super::plan::RankPlan;
 use crate::ids::FieldId;
 use crate::query::{Phrase, PrefixMode, TermSource};
@@ -205,7 +205,7 @@ impl Gatherer<'_> {
         match &d.prefix {
             Some(PrefixMode::List(_)) => self.table(at, REVERSIBLE),
             // In table mode only the typed word itself counts in the other order.
-            Some(PrefixMode::Table) => self.table(at, 0),
+            Some(PrefixMode::Table) => self.table(at, TABLED),
             None => {}
         }
         for synonym in &d.synonyms {
