@@ -138,7 +138,9 @@ impl KnownWords {
             return self.words.binary_search_by(|word| word.as_str().cmp(lemma)).ok().map(|_| whole);
         };
         // Of a longer word as much as was typed is shown as matching, of a shorter one (by typo) all of it.
-        let known = self.words.iter().filter(|word| lemma.starts_with(word.as_str())).max_by_key(|word| word.len());
+        // Of several words that it begins with the typed one counts, else the first by bytes, hence the shortest.
+        let begins = |word: &&String| lemma.starts_with(word.as_str());
+        let known = self.words.iter().find(|word| *word == typed && begins(word)).or_else(|| self.words.iter().find(begins));
         let typed_chars = typed.chars().count();
         let bytes = match known {
             _ if self.begins_with_prefixed(lemma, typed) => typed.len(),

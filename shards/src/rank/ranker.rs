@@ -40,6 +40,8 @@ pub struct RankedPart {
     pub docs: Vec<RankedDoc>,
     /// How many documents the query admits.
     pub candidates: u64,
+    /// How many of them no rule can place (see [`Ranker::lost`]); 0 where no scores were asked for.
+    pub lost: u64,
     /// Whether `docs` has all that can be returned.
     pub complete: bool,
     /// What scores need, when they were asked for.
@@ -136,6 +138,17 @@ impl Ranker {
         &self.candidates
     }
 
+    /// The candidates that no rule can place: where terms are dropped but not by the first rule that reads the graph, only
+    /// documents with all terms are ranked. The others are not returned, though they count among the candidates.
+    pub fn lost(&self) -> RoaringBitmap {
+        let first = self.plan.rules.rules.get(self.leading_sorts);
+        if matches!(first, None | Some(Rule::Words)) {
+            return RoaringBitmap::new();
+        }
+        let mut whole = Coarse::new(self.plan.clone(), self.node_docs.clone(), self.candidates.clone(), false, false);
+        &*self.candidates - whole.next_bucket().map(|bucket| bucket.docs).unwrap_or_default()
+    }
+
     /// Whether there is anything to order by.
     pub fn has_rules(&self) -> bool {
         !self.plan.rules.rules.is_empty()
@@ -200,9 +213,10 @@ impl Ranker {
                 self.out.push(RankedDoc { doc, costs: costs.clone(), sorts: sorts.clone(), skipped: true });
             }
         }
+        let lost = if self.plan.scores { self.lost().len() } else { 0 };
         let complete = complete || (expired && self.out.len() as u64 == self.candidates.len());
         self.out.truncate(wanted);
-        Ok(RankedPart { docs: self.out, candidates: self.candidates.len(), complete, facts: self.facts })
+        Ok(RankedPart { docs: self.out, candidates: self.candidates.len(), lost, complete, facts: self.facts })
     }
 
     /// How many of the documents found are answered.

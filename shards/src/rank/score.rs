@@ -230,8 +230,10 @@ impl<'a> Scorer<'a> {
         let terms = || nodes.clone().map(|node| u32::from(node.len)).sum::<u32>();
         match rule {
             Rule::Words => {
+                // Of what is left in the graph: a join that nothing else stands beside is as droppable as its members.
+                let droppable = nodes.clone().filter(|node| graph.node_rank(node).is_some());
                 let phrases: u32 = graph.nodes.iter().map(|node| node.phrase_words()).sum();
-                graph.drop_ranks.iter().flatten().count() as u32 + phrases.saturating_sub(1)
+                droppable.map(|node| u32::from(node.len)).sum::<u32>() + phrases.saturating_sub(1)
             }
             Rule::Typo => classed
                 .map(|(node, class)| match class {

@@ -50,7 +50,7 @@ pub(super) struct Removed {
     pub values: Vec<GroupValue>,
     /// Documents below the threshold, and further members of groups.
     pub dropped: Vec<DocId>,
-    /// Whether everything that was not ranked is below the threshold too.
+    /// Whether everything that was not ranked, but could have been, is below the threshold too.
     pub only_kept: bool,
 }
 
@@ -63,6 +63,7 @@ pub(super) fn merge(
 ) -> Ranked {
     let plan = &*question.plan;
     let candidates: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
+    let lost: u64 = replies.iter().map(|reply| reply.part.lost).sum();
     let expired = replies.iter().any(|reply| reply.expired);
     let admitted: AHashSet<DocId> = replies.iter().flat_map(|reply| reply.pinned.iter().copied()).collect();
     let pins: Vec<PinnedDoc> = pins.iter().filter(|pin| admitted.contains(&pin.doc)).copied().collect();
@@ -94,7 +95,7 @@ pub(super) fn merge(
     removed.values = taken.into_iter().collect();
     removed.values.sort_unstable();
     let total = match removed.only_kept {
-        true => docs.len() as u64,
+        true => docs.len() as u64 + lost,
         false => candidates - removed.dropped.len() as u64,
     };
     let total = total + pins.len() as u64;

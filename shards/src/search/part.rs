@@ -242,7 +242,7 @@ async fn left_of(
     let (ranker, pinned) = ranker(partition, &question.ranked, pacer).await?;
     let mut left = RoaringBitmap::clone(ranker.candidates());
     if question.only_kept {
-        left &= &question.kept;
+        left &= &question.kept | ranker.lost();
     }
     left -= &question.dropped;
     if let Some(field) = question.ranked.distinct.as_deref().filter(|_| !question.values.is_empty()) {
