@@ -7,7 +7,7 @@ use shards::document::RawDocument;
 use shards::document::names::VECTORS;
 use shards::ids::FieldId;
 use shards::settings::{EmbedderConfig, EmbedderInput};
-use shards::vectors::{EmbedContext, EmbedDocument, EmbedRequest};
+use shards::vectors::{EmbedContext, EmbedDocument, EmbedRequest, TemplateField};
 
 use super::template::{JsonTemplate, TextTemplate};
 use super::view::{DocumentGlobals, Entries, FieldView, FlatView, Globals, NIL, View};
@@ -131,7 +131,9 @@ impl DocumentView {
 
     /// `doc` and `fields`.
     fn globals<'d>(&'d self, context: &'d EmbedContext) -> DocumentGlobals<'d> {
-        let fields = context.fields.iter().map(|field| FieldView {
+        // Names from within objects are fields to the index, but not to templates.
+        let is_shown = |field: &&TemplateField| !field.name.contains('.') || self.places.contains_key(&field.id);
+        let fields = context.fields.iter().filter(is_shown).map(|field| FieldView {
             name: &field.name,
             value: FlatView(self.value(field.id)),
             is_searchable: field.is_searchable,
@@ -144,13 +146,11 @@ impl DocumentView {
 mod tests {
     use std::sync::Arc;
 
+    use super::*;
     use serde_json::json;
     use shards::ids::DocId;
-    use shards::vectors::TemplateField;
 
-    use super::*;
-
-    const NAMES: [&str; 4] = ["id", "title", "price", "late"];
+    const NAMES: [&str; 5] = ["id", "title", "price", "late", "author.name"];
 
     fn context(embedder: Value, searchable: &[&str]) -> EmbedContext {
         let field = |(id, name): (usize, &&str)| TemplateField {
@@ -208,6 +208,13 @@ mod tests {
         assert_eq!(plan_of(default(&NAMES), default(&NAMES), salt.clone(), None), all);
         let one = Plan::Replace(vec![(0, "title: Salt\n".into())]);
         assert_eq!(plan_of(default(&["title"]), default(&NAMES), salt.clone(), Some(salt)), one);
+    }
+
+    #[test]
+    fn names_from_within_objects_are_no_fields() {
+        let names = context(text("{% for field in fields %}{{field.name}} {% endfor %}"), &NAMES);
+        let plan = plan_of(names.clone(), names, json!({"id": 1}), None);
+        assert_eq!(plan, Plan::Replace(vec![(0, "id title price late ".into())]));
     }
 
     #[test]

@@ -140,7 +140,8 @@ impl KnownWords {
         // Of a longer word as much as was typed is shown as matching, of a shorter one (by typo) all of it.
         // Of several words that it begins with the typed one counts, else the first by bytes, hence the shortest.
         let begins = |word: &&String| lemma.starts_with(word.as_str());
-        let known = self.words.iter().find(|word| *word == typed && begins(word)).or_else(|| self.words.iter().find(begins));
+        let known =
+            self.words.iter().find(|word| *word == typed && begins(word)).or_else(|| self.words.iter().find(begins));
         let typed_chars = typed.chars().count();
         let bytes = match known {
             _ if self.begins_with_prefixed(lemma, typed) => typed.len(),

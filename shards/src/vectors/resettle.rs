@@ -61,6 +61,12 @@ pub async fn resettle(
             work.quantize(maker.again()).await?;
         }
         if is_user_provided(&embedder) {
+            // Nobody makes the vectors any more that these documents are to get.
+            if !is_user_provided(old)
+                && let Some(doc) = work.regenerated(documents).min()
+            {
+                return Err(work.missing(&doc.to_string()).into());
+            }
             continue;
         }
         let by_fields = change::searchable_change(before, now) && change::uses_template(&embedder);
