@@ -140,6 +140,9 @@ impl Shared {
         let count = inputs.len();
         let mut results = match &embedder.source {
             Source::Remote(remote) => self.transport.embed(remote, inputs, retry_for).await,
+            #[cfg(feature = "local-models")]
+            Source::Local(model) => super::local::embed(&*self.runtime, model, &inputs).await,
+            #[cfg(not(feature = "local-models"))]
             Source::Local(model) => vec![Err(model.unavailable()); count],
             Source::UserProvided => vec![Err(Failure::plain("its vectors come with the documents")); count],
         };

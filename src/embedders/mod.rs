@@ -7,6 +7,8 @@
 mod cache;
 pub mod exchange;
 pub mod host;
+#[cfg(feature = "local-models")]
+mod local;
 mod render;
 mod source;
 pub mod template;

@@ -9,6 +9,7 @@ use url::Url;
 
 use super::exchange::{EMBEDDING, FRAGMENT, Pattern, TEXT};
 use super::template::JsonTemplate;
+#[cfg(not(feature = "local-models"))]
 use super::transport::Failure;
 
 const OPENAI_URL: &str = "https://api.openai.com/v1/embeddings";
@@ -150,6 +151,7 @@ pub(super) fn fragments(settings: &Value, name: &str) -> Result<BTreeMap<String,
 
 impl LocalModel {
     /// What a build without local models says.
+    #[cfg(not(feature = "local-models"))]
     pub(super) fn unavailable(&self) -> Failure {
         Failure::plain(format!(
             "the model `{}` cannot run here: this server was built without local models",
