@@ -52,7 +52,8 @@ fn take_answers<Q: Send + 'static, A: Send + 'static>(peer: &Peer<Q, A>) -> bool
 
 fn take_questions<Q: Send + 'static, A: Send + 'static>(state: &Rc<State<Q, A>>, peer: &Peer<Q, A>) -> bool {
     for count in 0..TAKEN_PER_TURN {
-        if state.service().is_none() {
+        // A handler's first step may be a search of some hundred microseconds: sixteen of them would keep everything else waiting.
+        if state.service().is_none() || count > 0 && state.runtime.should_yield() {
             return count > 0;
         }
         let Some(asked) = peer.next_question() else { return count > 0 };

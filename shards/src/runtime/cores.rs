@@ -10,7 +10,7 @@ use glommio::{ExecutorJoinHandle, GlommioError, LocalExecutorBuilder, Placement,
 use storage_engine::Disk;
 
 use super::glommio::{GlommioRuntime, PREEMPTION};
-use super::host::{MEMLOCK_BYTES_MIN, io_memory_bytes, raise_memlock, register_membarrier};
+use super::host::{MEMLOCK_BYTES_MIN, forbid_huge_pages, io_memory_bytes, raise_memlock, register_membarrier};
 use super::pulse::Pulse;
 use super::side_threads::SideThreads;
 use super::{Queue, Runtime, catch_panic};
@@ -134,6 +134,7 @@ where
         return Err(StartError::NoCores);
     }
     register_membarrier();
+    forbid_huge_pages();
     let memlock_bytes = raise_memlock();
     if memlock_bytes < MEMLOCK_BYTES_MIN {
         return Err(StartError::LockedMemory { bytes: memlock_bytes });

@@ -17,6 +17,14 @@ pub(super) fn register_membarrier() {
     unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0) };
 }
 
+/// Has the process's memory come in small pages. Where huge ones are on, the first touch of one clears 2 MiB in the middle of
+/// whatever ran, and every request of the core waits: 5 ms on a virtual machine whose host must find the memory first. Loading
+/// was a third faster without them, searches the same, and memory a fifth less. A kernel that knows none has nothing to forbid.
+pub(super) fn forbid_huge_pages() {
+    // SAFETY: this command takes no pointers and changes only how the kernel backs memory that is yet to be touched.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+}
+
 /// Raises the limit of locked memory as far as this process may, and returns it in bytes; `u64::MAX` for none.
 pub(super) fn raise_memlock() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

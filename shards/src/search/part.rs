@@ -27,6 +27,7 @@ use crate::query::{Cutter, PrefixTableBuilder, TermSource};
 use crate::rank::classes::{ANY_CLASS, NodeDocs};
 use crate::rank::ranker::SortSource;
 use crate::rank::{RankPlan, RankedPart, Ranker, SortBy, SortValue};
+use crate::runtime::steps::doing;
 use crate::vectors::PartitionVectors;
 
 /// The fields of a stored document, each with its JSON text.
@@ -72,6 +73,7 @@ pub async fn answer_part(
 ) -> Result<PartReply, SearchError> {
     match question {
         PartQuestion::Resolve { nodes, fields, by_attribute } => {
+            doing("resolve");
             let mut facts = Vec::with_capacity(nodes.len());
             for node in nodes.iter() {
                 facts.push(node.answer(&*partition, &fields, by_attribute));
@@ -89,6 +91,7 @@ pub async fn answer_part(
         PartQuestion::FacetSearch { search, field, query } => {
             let left = left_of(&partition, &search, pacer).await?;
             pause(pacer).await;
+            doing("facet search");
             let hits = search_facet(&*partition, &field, query.as_deref(), &left).map_err(column_error)?;
             Ok(PartReply::FacetHits(Box::new(hits)))
         }
@@ -96,6 +99,7 @@ pub async fn answer_part(
         PartQuestion::VectorsOf { doc, embedder } => hybrid::part::vectors_of(&*partition, doc, &embedder).await,
         PartQuestion::Near(question) => hybrid::part::near(&*partition, &question, pacer).await,
         PartQuestion::Fetch { plan, hits } => {
+            doing("fetch");
             let mut written = Vec::with_capacity(hits.len());
             for (doc, extras) in hits {
                 written.push(write_hit(&*partition, &plan, doc, extras).await.map_err(SearchError::Partition)?);
@@ -116,6 +120,7 @@ pub(super) async fn pause(pacer: &dyn Pacer) {
 /// The sets of a search's nodes, the tables of its prefixes made: that is the long part of the work.
 async fn prepare(partition: &Rc<dyn SearchPartition>, plan: &Arc<RankPlan>, pacer: &dyn Pacer) -> Rc<NodeDocs> {
     let source: Rc<dyn TermSource> = partition.clone();
+    doing("prefix tables");
     let node_docs = Rc::new(NodeDocs::new(plan.clone(), source.clone()));
     for (at, range) in node_docs.missing_tables() {
         let mut builder = PrefixTableBuilder::new(range.clone());
@@ -156,6 +161,7 @@ async fn rank(
     }
     let deadline = pacer.now() + question.time_left;
     let (mut ranker, pinned) = ranker(&partition, &question, pacer).await?;
+    doing("facet counts");
     let facets = match &question.facets {
         Some(plan) if pinned.is_empty() => {
             count_facets(&*partition, plan, ranker.candidates()).map_err(column_error)?
@@ -163,6 +169,7 @@ async fn rank(
         Some(plan) => count_facets(&*partition, plan, &(&**ranker.candidates() | &pinned)).map_err(column_error)?,
         None => FacetCounts::default(),
     };
+    doing("rank");
     let mut expired = by_words && question.time_left.is_zero() && ranker.has_rules();
     let part = if let Some(query) = &question.plan.vector {
         let (sorter, pace) = (ColumnSorter(partition.clone()), SearchPace::new(pacer, deadline));
@@ -196,6 +203,7 @@ async fn ranked_reply(
     facets: FacetCounts,
     pacer: &dyn Pacer,
 ) -> Result<RankedReply, SearchError> {
+    doing("show");
     let (_, count) = partition.place();
     let mut distinct = Vec::new();
     if let Some(field) = &question.distinct {
@@ -258,6 +266,7 @@ async fn ranker(
     question: &RankQuestion,
     pacer: &dyn Pacer,
 ) -> Result<(Ranker, RoaringBitmap), SearchError> {
+    doing("filter");
     let filtered = question.filter.as_ref().map(|filter| selected(&**partition, filter)).transpose()?;
     let within = filtered.as_deref().unwrap_or_else(|| TermSource::documents(&**partition));
     let sorter = Rc::new(ColumnSorter(partition.clone()));
@@ -267,6 +276,7 @@ async fn ranker(
     let unpinned = (!pinned.is_empty()).then(|| within - &pinned);
     let within = unpinned.as_ref().unwrap_or(within);
     let node_docs = prepare(partition, &question.plan, pacer).await;
+    doing("candidates");
     let ranker = Ranker::new(question.plan.clone(), partition.clone(), node_docs, sorter, within, partition.place());
     Ok((ranker, pinned))
 }
