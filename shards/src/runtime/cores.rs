@@ -13,7 +13,7 @@ use super::glommio::{GlommioRuntime, PREEMPTION};
 use super::host::{MEMLOCK_BYTES_MIN, forbid_huge_pages, io_memory_bytes, raise_memlock, register_membarrier};
 use super::pulse::Pulse;
 use super::side_threads::SideThreads;
-use super::{Queue, Runtime, catch_panic};
+use super::{Runtime, catch_panic};
 use crate::ids::CoreId;
 use crate::mesh::{CloseOnDrop, IN_FLIGHT_MAX, Mesh, Port, ports};
 use crate::placement::{default_core_count, host_cpus};
@@ -257,10 +257,11 @@ where
     }
     let core = seat.core;
     let disk = (seat.disk)(core);
-    let runtime: Rc<dyn Runtime> =
-        Rc::new(GlommioRuntime::new(core, seat.core_count, seat.started, disk, seat.side_threads));
+    let polls = seat.pulse.poll_count(core.0);
+    let runtime = GlommioRuntime::new(core, seat.core_count, seat.started, disk, seat.side_threads, polls);
     let (_beat, beating) = seat.pulse.beat(core.0);
-    runtime.spawn(Queue::Search, Box::pin(beating));
+    runtime.spawn_beat(beating);
+    let runtime: Rc<dyn Runtime> = Rc::new(runtime);
     let mesh = Mesh::new(&runtime, seat.port);
     // Closed however the future ends, so that no peer waits for this core.
     let closing = CloseOnDrop(mesh.clone());

@@ -2,6 +2,8 @@
 //! starts the executors.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,13 +13,14 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use storage_engine::Disk;
 
+use super::pulse::PollCount;
 use super::side_threads::SideThreads;
 use super::{Nanos, Queue, Runtime, SideThreadError, catch_panic};
 use crate::ids::CoreId;
 
 /// How soon any loop is asked to yield. Also the executor's own preemption timer: it looks at sockets only between two turns,
 /// and its default of 100 ms would let a request wait that long for a core that indexes.
-pub(super) const PREEMPTION: Duration = Duration::from_micros(500);
+pub(super) const PREEMPTION: Duration = Duration::from_micros(300);
 
 /// One core, on its own thread.
 pub(super) struct GlommioRuntime {
@@ -29,6 +32,7 @@ pub(super) struct GlommioRuntime {
     random: RefCell<SmallRng>,
     disk: Rc<dyn Disk>,
     side_threads: SideThreads,
+    polls: PollCount,
 }
 
 impl GlommioRuntime {
@@ -39,6 +43,7 @@ impl GlommioRuntime {
         started: Instant,
         disk: Rc<dyn Disk>,
         side_threads: SideThreads,
+        polls: PollCount,
     ) -> Self {
         let queue =
             |shares, latency, name| glommio::executor().create_task_queue(Shares::Static(shares), latency, name);
@@ -48,7 +53,24 @@ impl GlommioRuntime {
             queue(300, Latency::NotImportant, "indexing"),
             queue(50, Latency::NotImportant, "upkeep"),
         ];
-        Self { core, core_count, started, queues, random: RefCell::new(SmallRng::from_os_rng()), disk, side_threads }
+        Self {
+            core,
+            core_count,
+            started,
+            queues,
+            random: RefCell::new(SmallRng::from_os_rng()),
+            disk,
+            side_threads,
+            polls,
+        }
+    }
+
+    /// Starts the task that the pulse wakes, which is no work of the core's.
+    pub(super) fn spawn_beat(&self, beat: impl Future<Output = ()> + 'static) {
+        match glommio::spawn_local_into(beat, self.queue(Queue::Search)) {
+            Ok(task) => drop(task.detach()),
+            Err(error) => tracing::error!(core = self.core.0, %error, "task not started"),
+        }
     }
 
     fn queue(&self, queue: Queue) -> TaskQueueHandle {
@@ -90,8 +112,14 @@ impl Runtime for GlommioRuntime {
         } else {
             task
         };
+        let polls = self.polls.clone();
         let guarded = async move {
-            if let Err(panicked) = catch_panic(task).await {
+            let mut task = pin!(catch_panic(task));
+            let counted = poll_fn(|context| {
+                polls.count();
+                task.as_mut().poll(context)
+            });
+            if let Err(panicked) = counted.await {
                 tracing::error!(core = core.0, queue = ?queue, panic = %panicked, "task panicked");
             }
         };

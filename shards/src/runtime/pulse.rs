@@ -4,23 +4,59 @@
 //! ready tasks until some event wakes it. That happens when a thread loses its processor for longer than the preemption
 //! timer just after arming it: rare on a quiet host, within seconds on a busy one. A timer within the executor does not help,
 //! since its own task is left lying in the same way. A wake from another thread always gets the executor to look again, so
-//! [`EVERY`] bounds the harm; it costs an idle core some microseconds each time.
+//! [`EVERY`] bounds the harm for a core at work. A core that has polled no task in the last [`QUIET_BEATS`] wakes has none that
+//! is ready and is woken only [`EVERY_QUIET`]: each wake costs some tens of microseconds, a tenth of a processor at the faster
+//! pace.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// Between two wakes.
+/// Between two wakes of a core at work.
 const EVERY: Duration = Duration::from_millis(2);
+/// Between two wakes of a core that has nothing to do.
+const EVERY_QUIET: Duration = Duration::from_millis(20);
+/// Wakes without any other task polled that make a core quiet.
+const QUIET_BEATS: u32 = 10;
 
-/// A waker for each core that runs. Locked by a core when it starts and when it ends, never in between.
-type Wakers = Arc<Mutex<Vec<Option<Waker>>>>;
+/// What the thread knows of one core. On cache lines of its own: the core counts all the time.
+#[derive(Default)]
+#[repr(align(128))]
+struct Pulsed {
+    /// Set while the core runs. Locked by it when it starts and when it ends, never in between.
+    waker: Mutex<Option<Waker>>,
+    polls: AtomicU64,
+}
+
+impl Pulsed {
+    fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
+        // An option is never half changed.
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts the polls of one core's tasks.
+#[derive(Clone)]
+pub(super) struct PollCount {
+    cores: Arc<[Pulsed]>,
+    core: usize,
+}
+
+impl PollCount {
+    /// A task is polled. Only the core itself may call this.
+    pub(super) fn count(&self) {
+        let polls = &self.cores[self.core].polls;
+        // Nobody else writes, so this needs no atomic addition.
+        polls.store(polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+}
 
 /// The thread; it ends when this and all beats are dropped.
 #[derive(Clone)]
 pub(super) struct Pulse {
-    wakers: Wakers,
+    cores: Arc<[Pulsed]>,
     _alive: Sender<()>,
 }
 
@@ -30,35 +66,69 @@ pub(super) struct Beat {
     core: usize,
 }
 
-fn lock(wakers: &Wakers) -> MutexGuard<'_, Vec<Option<Waker>>> {
-    // A list of options is never half changed.
-    wakers.lock().unwrap_or_else(PoisonError::into_inner)
+/// How often one core is woken.
+#[derive(Clone, Copy, Default)]
+struct Pace {
+    polls: u64,
+    /// Looks in a row that saw no poll.
+    quiet: u32,
+}
+
+impl Pace {
+    fn look(&mut self, polls: u64) {
+        self.quiet = if polls == self.polls { self.quiet.saturating_add(1) } else { 0 };
+        self.polls = polls;
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.quiet >= QUIET_BEATS
+    }
+
+    /// Whether the core is woken at this look, at the pace of [`EVERY`].
+    fn is_due(&self) -> bool {
+        !self.is_quiet() || u128::from(self.quiet) % (EVERY_QUIET.as_millis() / EVERY.as_millis()) == 0
+    }
 }
 
 impl Pulse {
     /// Starts the thread for `cores` cores.
     pub(super) fn start(cores: u16) -> std::io::Result<Self> {
-        let wakers: Wakers = Arc::new(Mutex::new(vec![None; usize::from(cores)]));
+        let cores: Arc<[Pulsed]> = (0..cores).map(|_| Pulsed::default()).collect();
         let (alive, ended) = channel::<()>();
-        let woken = wakers.clone();
+        let beaten = cores.clone();
         std::thread::Builder::new().name("pulse".to_owned()).spawn(move || {
-            while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                for waker in lock(&woken).iter().flatten() {
-                    waker.wake_by_ref();
+            let mut paces = vec![Pace::default(); beaten.len()];
+            let mut wait = EVERY;
+            while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                let mut all_quiet = true;
+                for (core, pace) in beaten.iter().zip(&mut paces) {
+                    pace.look(core.polls.load(Ordering::Relaxed));
+                    all_quiet &= pace.is_quiet();
+                    if (wait == EVERY_QUIET || pace.is_due())
+                        && let Some(waker) = &*core.waker()
+                    {
+                        waker.wake_by_ref();
+                    }
                 }
+                wait = if all_quiet { EVERY_QUIET } else { EVERY };
             }
         })?;
-        Ok(Self { wakers, _alive: alive })
+        Ok(Self { cores, _alive: alive })
+    }
+
+    /// What counts a core's polls.
+    pub(super) fn poll_count(&self, core: u16) -> PollCount {
+        PollCount { cores: self.cores.clone(), core: usize::from(core) }
     }
 
     /// The part of one core, and the task to be woken: it does nothing but be there, in a queue whose wakes always reach the
     /// executor.
     pub(super) fn beat(self, core: u16) -> (Beat, impl Future<Output = ()> + 'static) {
-        let (wakers, core) = (self.wakers.clone(), usize::from(core));
+        let (cores, core) = (self.cores.clone(), usize::from(core));
         let mut registered = false;
         let task = std::future::poll_fn(move |context| {
             if !registered {
-                lock(&wakers)[core] = Some(context.waker().clone());
+                *cores[core].waker() = Some(context.waker().clone());
                 registered = true;
             }
             Poll::Pending
@@ -70,7 +140,7 @@ impl Pulse {
 impl Drop for Beat {
     /// The waker must not outlive its executor in the thread's hands.
     fn drop(&mut self) {
-        let waker = lock(&self.pulse.wakers)[self.core].take();
+        let waker = self.pulse.cores[self.core].waker().take();
         drop(waker);
     }
 }
@@ -92,8 +162,8 @@ mod tests {
         }
     }
 
-    /// The wakes must come also when the task is never polled again: that is the very case they are for. And none may come
-    /// after the core has ended.
+    /// The wakes must come also when the task is never polled again: that is the very case they are for. None may come after the
+    /// core has ended.
     #[test]
     fn wakes_come_unasked_and_end_with_the_core() {
         let counted = Arc::new(Counted::default());
@@ -109,5 +179,22 @@ mod tests {
         let last = counted.0.load(Ordering::Relaxed);
         std::thread::park_timeout(Duration::from_millis(20));
         assert_eq!(counted.0.load(Ordering::Relaxed), last);
+    }
+
+    #[test]
+    fn a_quiet_core_is_woken_less_often_until_it_works_again() {
+        let mut pace = Pace::default();
+        let due = |pace: &mut Pace, polls| {
+            (0..100)
+                .filter(|_| {
+                    pace.look(polls);
+                    pace.is_due()
+                })
+                .count()
+        };
+        assert_eq!(due(&mut pace, 7), 10 + 9);
+        assert!(pace.is_quiet());
+        pace.look(8);
+        assert!(!pace.is_quiet() && pace.is_due());
     }
 }
