@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::decode::{self, Node};
 use super::error::{ApiError, ErrorCode};
+use super::page::Page;
 use super::router::{Answer, Call, Route};
 use super::settings::mask::mask;
 use crate::app::App;
@@ -30,19 +31,10 @@ pub fn routes() -> Vec<Route<App>> {
 }
 
 async fn list(call: Call<App>) -> Answer {
-    let (mut offset, mut limit) = (0, 20);
-    for param in call.query().iter() {
-        match param.name() {
-            "offset" => offset = param.usize(ErrorCode::InvalidIndexOffset)?,
-            "limit" => limit = param.usize(ErrorCode::InvalidIndexLimit)?,
-            _ => return Err(param.unknown()),
-        }
-    }
+    let page = Page::parse(&call.query(), ErrorCode::InvalidIndexOffset, ErrorCode::InvalidIndexLimit)?;
     check_feature(&call)?;
     let chats = call.app.control.state().chats.clone();
-    let results: Vec<Value> = chats.keys().skip(offset).take(limit).map(|name| json!({ "uid": name })).collect();
-    let body = json!({ "results": results, "offset": offset, "limit": limit, "total": chats.len() });
-    Ok(Response::from_json(200, &body))
+    Ok(page.answer(chats.keys(), |name| json!({ "uid": name })))
 }
 
 async fn one(call: Call<App>) -> Answer {

@@ -5,6 +5,7 @@ use shards::engine::IndexView;
 
 use super::decode::{Node, check_index_uid, is_index_uid};
 use super::error::{ApiError, ErrorCode};
+use super::page::Page;
 use super::router::{Answer, Call, Route};
 use super::tasks::accepted;
 use crate::app::App;
@@ -26,19 +27,10 @@ pub fn routes() -> Vec<Route<App>> {
 }
 
 async fn list(call: Call<App>) -> Answer {
-    let (mut offset, mut limit) = (0, 20);
-    for param in call.query().iter() {
-        match param.name() {
-            "offset" => offset = param.usize(ErrorCode::InvalidIndexOffset)?,
-            "limit" => limit = param.usize(ErrorCode::InvalidIndexLimit)?,
-            _ => return Err(param.unknown()),
-        }
-    }
+    let page = Page::parse(&call.query(), ErrorCode::InvalidIndexOffset, ErrorCode::InvalidIndexLimit)?;
     let state = call.app.control.state();
     let visible: Vec<_> = state.indexes.iter().filter(|(uid, _)| call.grant.sees_index(uid)).collect();
-    let results: Vec<Value> = visible.iter().skip(offset).take(limit).map(|(uid, view)| object(uid, view)).collect();
-    let body = json!({ "results": results, "offset": offset, "limit": limit, "total": visible.len() });
-    Ok(Response::from_json(200, &body))
+    Ok(page.answer(visible.into_iter(), |(uid, view)| object(uid, view)))
 }
 
 async fn one(call: Call<App>) -> Answer {

@@ -1,9 +1,10 @@
 //! The keys that clients make, look up, rename and delete.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::error::{ApiError, ErrorCode};
+use super::page::Page;
 use super::router::{Answer, Call, Host, Route};
 use super::uuids;
 use crate::app::App;
@@ -24,19 +25,9 @@ pub fn routes() -> Vec<Route<App>> {
 }
 
 async fn list(call: Call<App>) -> Answer {
-    let (mut offset, mut limit) = (0, 20);
-    for param in call.query().iter() {
-        match param.name() {
-            "offset" => offset = param.usize(ErrorCode::InvalidApiKeyOffset)?,
-            "limit" => limit = param.usize(ErrorCode::InvalidApiKeyLimit)?,
-            _ => return Err(param.unknown()),
-        }
-    }
+    let page = Page::parse(&call.query(), ErrorCode::InvalidApiKeyOffset, ErrorCode::InvalidApiKeyLimit)?;
     let keys = call.app.keys();
-    let results: Vec<Value> =
-        keys.newest_first().into_iter().skip(offset).take(limit).map(|key| object(key, &keys)).collect();
-    let body = json!({"results": results, "offset": offset, "limit": limit, "total": keys.len()});
-    Ok(Response::from_json(200, &body))
+    Ok(page.answer(keys.newest_first().into_iter(), |key| object(key, &keys)))
 }
 
 async fn create(call: Call<App>) -> Answer {

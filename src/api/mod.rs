@@ -14,6 +14,7 @@ pub mod indexes;
 pub mod keys;
 pub mod logs;
 pub mod network;
+pub mod page;
 pub mod reader;
 pub mod router;
 pub mod search;

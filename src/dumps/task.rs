@@ -156,6 +156,29 @@ fn kind_value(content: &Content) -> Value {
     }
 }
 
+fn text(fields: &Value, field: &str) -> Option<String> {
+    fields.get(field).and_then(Value::as_str).map(String::from)
+}
+
+fn flag(fields: &Value, field: &str) -> bool {
+    fields.get(field).and_then(Value::as_bool).unwrap_or(false)
+}
+
+fn addition(index: String, fields: &Value, details: Option<&Map<String, Value>>) -> Content {
+    let received = fields.get("documents_count").and_then(Value::as_u64).unwrap_or(0);
+    let updates = fields.get("method").and_then(Value::as_str) == Some("UpdateDocuments");
+    Content::DocumentAddition {
+        index,
+        format: Format::Ndjson,
+        method: if updates { Method::Update } else { Method::Replace },
+        primary_key: text(fields, "primary_key"),
+        may_create_index: flag(fields, "allow_index_creation"),
+        skip_creation: flag(fields, "skip_creation"),
+        received: details::number(details, "received_documents").unwrap_or(received),
+        payload_bytes: 0,
+    }
+}
+
 fn content(line: &TaskLine, details: Option<&Map<String, Value>>) -> Result<Content, String> {
     let (name, fields) = match &line.kind {
         Value::String(name) => (name.as_str(), &Value::Null),
@@ -166,26 +189,8 @@ fn content(line: &TaskLine, details: Option<&Map<String, Value>>) -> Result<Cont
         _ => return Err("the type is neither a text nor an object".into()),
     };
     let index = || line.index_uid.clone().ok_or_else(|| format!("a `{name}` names no index"));
-    let text = |field: &str| fields.get(field).and_then(Value::as_str).map(String::from);
-    let flag = |field: &str| fields.get(field).and_then(Value::as_bool).unwrap_or(false);
     Ok(match name {
-        "documentImport" => {
-            let received = fields.get("documents_count").and_then(Value::as_u64).unwrap_or(0);
-            Content::DocumentAddition {
-                index: index()?,
-                format: Format::Ndjson,
-                method: if text("method").as_deref() == Some("UpdateDocuments") {
-                    Method::Update
-                } else {
-                    Method::Replace
-                },
-                primary_key: text("primary_key"),
-                may_create_index: flag("allow_index_creation"),
-                skip_creation: flag("skip_creation"),
-                received: details::number(details, "received_documents").unwrap_or(received),
-                payload_bytes: 0,
-            }
-        }
+        "documentImport" => addition(index()?, fields, details),
         "documentDeletion" => Content::DocumentDeletion { index: index()?, ids: part(fields, "documents_ids")? },
         "documentDeletionByFilter" => {
             Content::DocumentDeletionByFilter { index: index()?, filter: part(fields, "filter")? }
@@ -200,19 +205,19 @@ fn content(line: &TaskLine, details: Option<&Map<String, Value>>) -> Result<Cont
         "settings" => Content::Settings {
             index: index()?,
             change: settings_change(line.status, fields.get("settings").unwrap_or(&Value::Null))?,
-            is_reset: flag("is_deletion"),
-            may_create_index: flag("allow_index_creation"),
+            is_reset: flag(fields, "is_deletion"),
+            may_create_index: flag(fields, "allow_index_creation"),
         },
-        "indexCreation" => Content::IndexCreation { index: index()?, primary_key: text("primary_key") },
+        "indexCreation" => Content::IndexCreation { index: index()?, primary_key: text(fields, "primary_key") },
         "indexUpdate" => Content::IndexUpdate {
             index: index()?,
-            primary_key: text("primary_key"),
-            new_index: text("uid"),
+            primary_key: text(fields, "primary_key"),
+            new_index: text(fields, "uid"),
             renamed: None,
         },
         "indexDeletion" => Content::IndexDeletion { index: index()? },
         "indexSwap" => Content::IndexSwap { swaps: part::<Vec<Swap>>(fields, "swaps")? },
-        "indexCompaction" => Content::IndexCompaction { index: text("index_uid").map_or_else(index, Ok)? },
+        "indexCompaction" => Content::IndexCompaction { index: text(fields, "index_uid").map_or_else(index, Ok)? },
         "taskCancelation" => Content::TaskCancelation { query: part(fields, "query")?, tasks: task_set(fields)? },
         "taskDeletion" | "tasksDeletion" => {
             Content::TaskDeletion { query: part(fields, "query")?, tasks: task_set(fields)? }
