@@ -60,7 +60,7 @@ struct PathNode {
 struct ExactTerms {
     /// For each word: where to find it, its place in the query.
     words: Vec<(ExactWord, u16)>,
-    /// Positions of the query that they cover, holes of phrases included.
+    /// Positions of the query that they cover, holes of phrases included but for the first ones.
     covered: u32,
 }
 
@@ -377,7 +377,8 @@ impl Evaluator {
                 return None;
             }
             next_term += 1;
-            exact.covered += u32::from(node.last_position - node.position) + 1;
+            // Holes at the beginning of a phrase are not covered, those at its end are.
+            exact.covered += u32::from(node.last_position.saturating_sub(node.word_position())) + 1;
             match &d.phrase {
                 Some(phrase) => {
                     for place in (0..phrase.0.len()).filter(|place| phrase.0[*place].is_some()) {
