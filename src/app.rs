@@ -31,6 +31,7 @@ use crate::control::{CONTROL_CORE, ControlConfig, ControlError, ControlHandle, C
 use crate::dumps;
 use crate::embedders::Embedders;
 use crate::imports::{Import, ImportError};
+use crate::network::deliveries::Patience;
 use crate::options::Options;
 use crate::outgoing::{AddressPolicy, Client, SystemSockets};
 use crate::snapshots::schedule;
@@ -332,6 +333,11 @@ fn control_config(options: &Options) -> ControlConfig {
         dump_dir: options.dump_dir.clone(),
         snapshot_dir: options.snapshot_dir.clone(),
         imported: false,
+        patience: Patience {
+            connect: Duration::from_secs(options.proxy_connect_seconds),
+            request: Duration::from_secs(options.proxy_request_seconds),
+            backoff: Duration::from_secs(options.proxy_backoff_seconds),
+        },
         limits: Limits {
             tasks_max: options.batched_tasks_max.unwrap_or(usize::MAX).max(1),
             payload_bytes_max: options.batched_bytes_max.unwrap_or(payload_bytes.min(BATCH_PAYLOAD_BYTES_MAX)),

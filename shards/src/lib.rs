@@ -9,6 +9,7 @@ pub mod format;
 pub mod ids;
 pub mod index;
 pub mod mesh;
+pub mod network_shards;
 pub mod partition;
 pub mod placement;
 pub mod query;

@@ -62,6 +62,9 @@ pub struct Settings {
     pub prefix_search: PrefixSearch,
     /// The interface's validated object.
     pub chat: Option<Value>,
+    /// The names among which documents are dealt out over a network; empty where there is none. No client sets it.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub network_shards: BTreeSet<String>,
 }
 
 /// Which fields may be filtered, and how.
@@ -224,6 +227,7 @@ impl Default for Settings {
             facet_search: true,
             prefix_search: PrefixSearch::default(),
             chat: None,
+            network_shards: BTreeSet::new(),
         }
     }
 }

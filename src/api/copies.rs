@@ -1,7 +1,7 @@
 //! Dumps and snapshots: tasks that copy the whole instance.
 
 use super::router::{Answer, Call, Route};
-use super::tasks::accepted;
+use super::tasks::{accepted, register};
 use crate::app::App;
 use crate::routes;
 use crate::tasks::task::Content;
@@ -16,9 +16,9 @@ pub fn routes() -> Vec<Route<App>> {
 
 /// The body says nothing and is not looked at.
 async fn dump(call: Call<App>) -> Answer {
-    Ok(accepted(&call.app.control.register(Content::DumpCreation.into(), None).await?))
+    Ok(accepted(&register(&call, Content::DumpCreation.into(), None).await?))
 }
 
 async fn snapshot(call: Call<App>) -> Answer {
-    Ok(accepted(&call.app.control.register(Content::SnapshotCreation.into(), None).await?))
+    Ok(accepted(&register(&call, Content::SnapshotCreation.into(), None).await?))
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::decode::Node;
 use super::error::{ApiError, ErrorCode};
 use super::router::{Answer, Call, Route};
+use super::tasks::register;
 use crate::app::App;
 use crate::auth::IndexPattern;
 use crate::export::{ExportIndexes, ExportRequest};
@@ -22,7 +23,7 @@ pub fn routes() -> Vec<Route<App>> {
 /// The one route that accepts a task with 200.
 async fn export(call: Call<App>) -> Answer {
     let request = decode(&Node::body(&call.json()?))?;
-    let task = call.app.control.register(Content::Export { request }.into(), None).await?;
+    let task = register(&call, Content::Export { request }.into(), None).await?;
     Ok(Response::from_json(200, &view::summary(&task)))
 }
 

@@ -7,7 +7,7 @@ use super::decode::{Node, check_index_uid, is_index_uid};
 use super::error::{ApiError, ErrorCode};
 use super::page::Page;
 use super::router::{Answer, Call, Route};
-use super::tasks::accepted;
+use super::tasks::{accepted, register as register_task};
 use crate::app::App;
 use crate::http::Response;
 use crate::routes;
@@ -135,7 +135,7 @@ fn decode_swaps(body: &Value) -> Result<Vec<Swap>, ApiError> {
 }
 
 async fn register(call: &Call<App>, content: Content) -> Answer {
-    Ok(accepted(&call.app.control.register(content.into(), None).await?))
+    Ok(accepted(&register_task(call, content.into(), None).await?))
 }
 
 /// An index as clients see it.

@@ -2,16 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Deserialize;
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::decode::Node;
 use super::error::{ApiError, ErrorCode};
 use super::router::{Answer, Call, Route};
+use super::tasks::accepted;
+use super::uuids;
 use crate::app::App;
 use crate::control::ControlChange;
 use crate::http::Response;
-use crate::network::{NetworkPatch, RemotePatch, ShardPatch};
+use crate::network::change::Message;
+use crate::network::task::{Origin, TaskNetwork};
+use crate::network::topology::TopologyChange;
+use crate::network::{Network, NetworkPatch, Remote, RemotePatch, Shard, ShardPatch, headers, ready};
 use crate::routes;
+use crate::tasks::task::{Content, NewTask};
 
 /// The routes of this file.
 pub fn routes() -> Vec<Route<App>> {
@@ -28,24 +36,109 @@ async fn get(call: Call<App>) -> Answer {
 }
 
 async fn update(call: Call<App>) -> Answer {
-    let patch = decode(&Node::body(&call.json()?))?;
-    check_feature(&call)?;
-    let changed = patch.applied(&call.app.control.state().network, Uuid::nil())?;
-    if changed.leader.is_some() {
-        // Said rather than pretended: a leader's documents would have to be dealt out to the shards.
-        let message = "This version of the server does not shard documents, so a network cannot have a leader.";
-        return Err(ApiError::new(ErrorCode::RequiresEnterpriseEdition, message));
+    let body = call.json()?;
+    match headers::read(&call.request.headers)? {
+        None => by_client(call, &body).await,
+        Some(TaskNetwork::Import { from, change, .. }) => {
+            // An instance without indexes says so in this way, too.
+            check_feature(&call)?;
+            call.app.control.hear(change.network_version, Message::NoIndex(from.remote_name)).await?;
+            Ok(Response::from_json(200, &*call.app.control.state().network))
+        }
+        Some(network) => by_leader(call, body, network).await,
     }
-    call.app.control.change(ControlChange::Network(Box::new(patch))).await?;
-    Ok(Response::from_json(200, &*call.app.control.state().network))
 }
 
-/// A message of another instance about a change of the topology that is under way. There is none here.
-async fn control(call: Call<App>) -> Answer {
-    check_message(&Node::body(&call.json()?))?;
+/// What a client changes. With a leader every other instance takes part, so each is asked before anything is stored.
+async fn by_client(call: Call<App>, body: &Value) -> Answer {
+    let patch = decode(&Node::body(body))?;
     check_feature(&call)?;
-    let message = "No change of the network's topology is under way here.";
-    Err(ApiError::new(ErrorCode::ImportTaskWithoutNetworkTask, message))
+    let before = call.app.control.state().network.clone();
+    let later = Uuid::from_u128(before.version.as_u128().saturating_add(1));
+    let after = patch.applied(&before, uuids::v7(&*call.app.runtime).max(later))?;
+    if after.leader.is_none() {
+        call.app.control.change(ControlChange::Network(Box::new(patch))).await?;
+        return Ok(Response::from_json(200, &*call.app.control.state().network));
+    }
+    let change = TopologyChange { before: (*before).clone(), after };
+    ready::check_others(&call.app.outgoing, &change).await?;
+    let content = Content::NetworkTopologyChange { change: Box::new(change) };
+    Ok(accepted(&call.app.control.register(content.into(), None).await?))
+}
+
+/// A network as the leader tells it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    remotes: BTreeMap<String, Remote>,
+    shards: BTreeMap<String, Shard>,
+    previous_remotes: Option<BTreeMap<String, Remote>>,
+    #[serde(default)]
+    previous_shards: BTreeMap<String, Shard>,
+    #[serde(rename = "self")]
+    own_name: Option<String>,
+    leader: Option<String>,
+}
+
+/// What the leader says: taken as it stands.
+async fn by_leader(call: Call<App>, body: Value, network: TaskNetwork) -> Answer {
+    check_feature(&call)?;
+    if body.get("leader").is_none_or(Value::is_null) {
+        let message = "A change that another instance tells of needs a leader.";
+        return Err(ApiError::new(ErrorCode::InvalidNetworkLeader, message));
+    }
+    let told: Told = serde_json::from_value(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let stored = call.app.control.state().network.clone();
+    let replaced = call.request.headers.get_str(headers::PREVIOUS_VERSION);
+    let was_led = replaced.map_or(!told.previous_shards.is_empty(), |version| version != headers::UNLED);
+    let replaced = replaced.and_then(|text| text.parse::<Uuid>().ok());
+    if stored.leader.is_some() && replaced.is_some_and(|replaced| stored.version > replaced) {
+        let message = "network_version_too_old: the network has changed since; its leader is another one.";
+        return Err(ApiError::new(ErrorCode::NetworkVersionTooOld, message));
+    }
+    let before = Network {
+        own_name: stored.own_name.clone().or_else(|| told.own_name.clone()),
+        leader: told.leader.clone().filter(|_| was_led),
+        remotes: told.previous_remotes.unwrap_or_else(|| stored.remotes.clone()),
+        shards: told.previous_shards,
+        version: stored.version,
+    };
+    let after = Network {
+        own_name: told.own_name,
+        leader: told.leader,
+        remotes: told.remotes,
+        shards: told.shards,
+        version: network.version(),
+    };
+    let content = Content::NetworkTopologyChange { change: Box::new(TopologyChange { before, after }) };
+    let task = NewTask { network: Some(network), ..NewTask::from(content) };
+    Ok(accepted(&call.app.control.register(task, None).await?))
+}
+
+/// A message of another instance about a change of the topology that is under way.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Said {
+    origin: Origin,
+    message: SaidMessage,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase", deny_unknown_fields)]
+enum SaidMessage {
+    ExportNoIndexForRemote { remote: String },
+    ImportFinishedForRemote { remote: String, successful: bool },
+}
+
+async fn control(call: Call<App>) -> Answer {
+    let said: Said = serde_json::from_value(call.json()?).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    check_feature(&call)?;
+    let message = match said.message {
+        SaidMessage::ExportNoIndexForRemote { remote } => Message::NoIndex(remote),
+        SaidMessage::ImportFinishedForRemote { remote, successful } => Message::ImportFinished(remote, successful),
+    };
+    call.app.control.hear(said.origin.network_version, message).await?;
+    Ok(Response::empty(200))
 }
 
 fn check_feature(call: &Call<App>) -> Result<(), ApiError> {
@@ -119,76 +212,4 @@ fn shard(node: &Node<'_>) -> Result<ShardPatch, ApiError> {
         }
     }
     Ok(patch)
-}
-
-/// Whether a body is a message that instances send each other.
-fn check_message(body: &Node<'_>) -> Result<(), ApiError> {
-    const CODE: ErrorCode = ErrorCode::BadRequest;
-    let (mut has_origin, mut has_message) = (false, false);
-    for field in body.fields(CODE)? {
-        match field.name() {
-            "origin" => {
-                check_origin(&field)?;
-                has_origin = true;
-            }
-            "message" => {
-                check_content(&field)?;
-                has_message = true;
-            }
-            _ => return Err(field.unknown(CODE)),
-        }
-    }
-    match (has_origin, has_message) {
-        (true, true) => Ok(()),
-        (false, _) => Err(body.missing("origin", CODE)),
-        (_, false) => Err(body.missing("message", CODE)),
-    }
-}
-
-fn check_origin(node: &Node<'_>) -> Result<(), ApiError> {
-    const CODE: ErrorCode = ErrorCode::BadRequest;
-    let (mut has_name, mut has_task) = (false, false);
-    for field in node.fields(CODE)? {
-        match field.name() {
-            "remoteName" => has_name = field.str(CODE).map(|_| true)?,
-            "taskUid" => has_task = field.u32(CODE).map(|_| true)?,
-            "networkVersion" => {
-                let text = field.nullable(|field| field.string(CODE))?.unwrap_or_else(|| Uuid::nil().to_string());
-                Uuid::parse_str(&text).map_err(|error| field.invalid(error, CODE))?;
-            }
-            _ => return Err(field.unknown(CODE)),
-        }
-    }
-    match (has_name, has_task) {
-        (true, true) => Ok(()),
-        (false, _) => Err(node.missing("remoteName", CODE)),
-        (_, false) => Err(node.missing("taskUid", CODE)),
-    }
-}
-
-fn check_content(node: &Node<'_>) -> Result<(), ApiError> {
-    const CODE: ErrorCode = ErrorCode::BadRequest;
-    let (mut kind, mut has_remote, mut has_success) = ("", false, false);
-    for field in node.fields(CODE)? {
-        match field.name() {
-            "type" => kind = message_kind(&field)?,
-            "remote" => has_remote = field.str(CODE).map(|_| true)?,
-            "successful" => has_success = field.boolean(CODE).map(|_| true)?,
-            _ => return Err(field.unknown(CODE)),
-        }
-    }
-    match kind {
-        "" => Err(node.missing("type", CODE)),
-        _ if !has_remote => Err(node.missing("remote", CODE)),
-        "import" if !has_success => Err(node.missing("successful", CODE)),
-        _ => Ok(()),
-    }
-}
-
-fn message_kind(field: &Node<'_>) -> Result<&'static str, ApiError> {
-    match field.str(ErrorCode::BadRequest)? {
-        "exportNoIndexForRemote" => Ok("export"),
-        "importFinishedForRemote" => Ok("import"),
-        _ => Err(field.expected("`exportNoIndexForRemote` or `importFinishedForRemote`", ErrorCode::BadRequest)),
-    }
 }

@@ -17,9 +17,10 @@ use crate::app::App;
 use crate::auth::Grant;
 use crate::control::{ListQuery, Selection};
 use crate::http::Response;
+use crate::network::headers;
 use crate::routes;
 use crate::tasks::filter::{Filter, Page, Scope};
-use crate::tasks::task::{Format, Kind, Status, Task, TaskUid};
+use crate::tasks::task::{Format, Kind, NewTask, Numbering, Status, Task, TaskUid};
 use crate::tasks::view;
 
 /// What the compaction of the queue asks of the operator; clients show it.
@@ -35,6 +36,31 @@ pub fn routes() -> Vec<Route<App>> {
         Get "/tasks/{task}" TasksGet => one;
         Get "/tasks/{task}/documents" TasksGet => documents;
     }
+}
+
+/// Accepts a task of a request, with what its headers say of it.
+///
+/// # Errors
+/// Those of the headers between instances, of numbers that clients give, and of [`crate::control::ControlHandle::register`].
+pub async fn register(call: &Call<App>, mut new: NewTask, payload: Option<Vec<u8>>) -> Result<Task, ApiError> {
+    new.numbering = numbering(call)?;
+    if new.content.kind().is_write() {
+        new.network = headers::read(&call.request.headers)?;
+    }
+    call.app.control.register(new, payload).await
+}
+
+/// What a request says of the number of its task, where the server was started to listen to that.
+fn numbering(call: &Call<App>) -> Result<Numbering, ApiError> {
+    if !call.app.options.replication_parameters {
+        return Ok(Numbering::default());
+    }
+    let uid = call.request.headers.get_str("TaskId").map(|text| {
+        let why = |_| ApiError::bad_request(format!("The header `TaskId` must be the number of a task, not `{text}`."));
+        text.trim().parse().map_err(why)
+    });
+    let is_dry = call.request.headers.get_str("DryRun").is_some_and(|text| text.trim().eq_ignore_ascii_case("true"));
+    Ok(Numbering { uid: uid.transpose()?, is_dry })
 }
 
 /// 202 with the summary of an accepted task.
@@ -93,7 +119,14 @@ async fn select(call: Call<App>, cancel: bool) -> Answer {
     let params = call.query();
     let filter = selection_filter(&params)?;
     let query = format!("?{}", call.request.query);
-    let selection = Selection { cancel, filter, query, scope: scope(&call.grant), custom_metadata: None };
+    let selection = Selection {
+        cancel,
+        filter,
+        query,
+        scope: scope(&call.grant),
+        custom_metadata: None,
+        numbering: numbering(&call)?,
+    };
     let task = call.app.control.register_selection(selection).await?;
     Ok(Response::from_json(200, &view::summary(&task)))
 }

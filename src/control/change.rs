@@ -38,6 +38,7 @@ impl ControlPlane {
                 let before = self.state().network.clone();
                 let network = Arc::new(patch.applied(&before, self.version_after(before.version))?);
                 changes.network = Some(network.clone());
+                self.use_network(network.clone());
                 Box::new(move |state| state.network = network)
             }
             ControlChange::Webhook(change) => {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use shards::ids::CoreId;
+use uuid::Uuid;
 
 use super::inbox::Signal;
 use super::message::{
@@ -13,6 +14,7 @@ use super::message::{
 };
 use super::state::ControlState;
 use crate::api::error::{ApiError, ErrorCode};
+use crate::network::change::Message;
 use crate::tasks::filter::Scope;
 use crate::tasks::task::{BatchUid, NewTask, Task, TaskUid};
 
@@ -81,6 +83,18 @@ impl ControlHandle {
     /// Those named at [`ControlChange`], or `internal`.
     pub async fn change(&self, change: ControlChange) -> Result<(), ApiError> {
         match self.ask(ControlQuestion::Change(change)).await? {
+            ControlAnswer::Changed => Ok(()),
+            _ => Err(mismatch()),
+        }
+    }
+
+    /// Takes in what another instance says about the change to a version of the network.
+    ///
+    /// # Errors
+    /// `import_task_without_network_task`, `network_version_mismatch`, `import_task_unknown_remote`,
+    /// `receive_import_finished_unknown_remote`, `internal`.
+    pub async fn hear(&self, version: Uuid, message: Message) -> Result<(), ApiError> {
+        match self.ask(ControlQuestion::Network(version, message)).await? {
             ControlAnswer::Changed => Ok(()),
             _ => Err(mismatch()),
         }

@@ -12,9 +12,10 @@ use super::state::ControlState;
 use crate::auth::ApiKey;
 use crate::chats::ChatChange;
 use crate::network::NetworkPatch;
+use crate::network::change::Message;
 use crate::search_rules::SearchRuleChange;
 use crate::tasks::filter::{Filter, Page, Scope};
-use crate::tasks::task::{BatchUid, NewTask, Task, TaskUid};
+use crate::tasks::task::{BatchUid, NewTask, Numbering, Task, TaskUid};
 use crate::webhooks::WebhookChange;
 
 /// A question about the control plane. All but [`ControlQuestion::Publish`] go to core 0.
@@ -25,6 +26,8 @@ pub enum ControlQuestion {
     RegisterSelection(Box<Selection>),
     /// Change keys or switches.
     Change(ControlChange),
+    /// Take in what another instance says about the change to this version of the network.
+    Network(Uuid, Message),
     /// A page of tasks.
     Tasks(Box<ListQuery>),
     /// One task.
@@ -95,6 +98,8 @@ pub struct Selection {
     pub scope: Scope,
     /// The client's own words.
     pub custom_metadata: Option<String>,
+    /// What is said of the number of the task.
+    pub numbering: Numbering,
 }
 
 /// A list that a client asks for.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use roaring::RoaringBitmap;
 use shards::runtime::{Queue as RunQueue, Runtime};
 use shards::timestamp::Timestamp;
 use uuid::{Builder, Uuid};
@@ -18,8 +19,10 @@ use super::storage::record::{Changes, CommitRecord, IndexEntry};
 use super::storage::store::{ControlStore, Recovered};
 use super::storage::tasklog::TaskLog;
 use crate::auth::{ApiKey, KeySet, default_keys};
+use crate::network::deliveries::Outbox;
+use crate::network::task::TaskNetwork;
 use crate::outgoing::Client;
-use crate::tasks::task::{Task, TaskUid};
+use crate::tasks::task::{Content, Task, TaskUid};
 use crate::webhooks::Deliveries;
 
 impl ControlPlane {
@@ -37,7 +40,8 @@ impl ControlPlane {
     ) -> Result<Rc<Self>, ControlError> {
         let (store, recovered) = ControlStore::open(runtime.clone(), &store_path(&config.root)).await?;
         runtime.spawn(RunQueue::Indexing, Box::pin(store.clone().run()));
-        let (log, waiting) = TaskLog::open(&runtime, &log_folder(&config.root), &recovered.finished).await?;
+        let (log, waiting) =
+            TaskLog::open(&runtime, &log_folder(&config.root), &recovered.finished, &recovered.undelivered).await?;
         let mut start = Start { runtime, store, indexes, recovered, waiting, views: IndexMap::new() };
         let ended = start.open_indexes().await?;
         if !config.imported {
@@ -45,7 +49,8 @@ impl ControlPlane {
         }
         start.remove_dropped().await?;
         let plane = start.into_plane(mesh, log, config, outgoing);
-        plane.log.release(ended.into_iter()).await;
+        let undelivered = plane.undelivered.borrow().clone();
+        plane.log.release(ended.into_iter().filter(|uid| !undelivered.contains(uid.0))).await;
         Ok(plane)
     }
 
@@ -110,6 +115,9 @@ impl Start {
         self.recovered.batches.insert(&record.batch);
         for task in &record.tasks {
             self.recovered.finished.insert(task.uid.0);
+            if task.network.as_ref().is_some_and(TaskNetwork::is_pending) {
+                self.recovered.undelivered.insert(task.uid.0);
+            }
             self.recovered.queue.insert(task.clone());
         }
         entry.made = true;
@@ -169,6 +177,8 @@ impl Start {
             network,
             mut webhooks,
             search_rules,
+            undelivered,
+            network_steps,
             ..
         } = self.recovered;
         if let Some(webhook) = &config.webhook {
@@ -176,9 +186,19 @@ impl Start {
         }
         let next_task = self.waiting.last().map_or(0, |task| task.uid.0 + 1).max(finished.next());
         let last_enqueued_at = self.waiting.last().map_or(Timestamp::default(), |task| task.enqueued_at);
+        let mut network = network;
+        let mut ahead = RoaringBitmap::new();
         for task in self.waiting {
+            // It was accepted, but the stop came before its network was written.
+            if let Content::NetworkTopologyChange { change } = &task.content
+                && change.after.version > network.version
+            {
+                network = change.after.clone();
+            }
+            ahead.insert(task.uid.0);
             queue.insert(task);
         }
+        let network = Arc::new(network);
         let keys = KeySet::new(config.master_key.as_deref(), keys.into_values().map(Arc::new));
         let state = ControlState {
             version: 1,
@@ -186,11 +206,11 @@ impl Start {
             keys: Arc::new(keys),
             features: features.or(config.features),
             chats: Arc::new(chats),
-            network: Arc::new(network),
+            network: network.clone(),
             webhooks: Arc::new(webhooks),
             search_rules: Arc::new(search_rules),
         };
-        Rc::new(ControlPlane {
+        let plane = Rc::new(ControlPlane {
             runtime: self.runtime,
             mesh,
             indexes: self.indexes,
@@ -212,7 +232,17 @@ impl Start {
             state: RefCell::new(Arc::new(state)),
             outgoing,
             deliveries: Deliveries::default(),
-        })
+            network: RefCell::new(network.clone()),
+            outbox: Outbox::default(),
+            change: RefCell::new(None),
+            change_tick: Cell::new(true),
+            origins: RefCell::default(),
+            ahead: RefCell::new(ahead),
+            undelivered: RefCell::new(undelivered),
+        });
+        plane.use_network(network);
+        plane.find_change(network_steps);
+        plane
     }
 }
 

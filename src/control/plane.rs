@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_channel::oneshot;
 use futures_util::future::join_all;
+use roaring::RoaringBitmap;
 use shards::engine::IndexView;
 use shards::ids::CoreId;
 use shards::runtime::{Queue as RunQueue, Runtime};
@@ -26,12 +28,19 @@ use super::state::{ControlState, IndexMap};
 use super::storage::record::IndexEntry;
 use super::storage::store::ControlStore;
 use super::storage::tasklog::TaskLog;
+use crate::network::Network;
+use crate::network::admission::Origins;
+use crate::network::change::Change;
+use crate::network::deliveries::{Outbox, Patience};
 use crate::outgoing::Client;
 use crate::tasks::batch::{Batch, Progress};
 use crate::tasks::batcher::Limits;
 use crate::tasks::batches::Batches;
 use crate::tasks::queue::Queue;
 use crate::webhooks::{Deliveries, Webhook};
+
+/// How often a change of the network under way is looked at.
+const CHANGE_LOOK: Duration = Duration::from_millis(300);
 
 /// How the control plane is set up.
 #[derive(Clone, Debug)]
@@ -54,6 +63,8 @@ pub struct ControlConfig {
     pub snapshot_dir: PathBuf,
     /// The data was imported just now: its keys are as they came, even if that is none.
     pub imported: bool,
+    /// How long other instances may take to hear of a task.
+    pub patience: Patience,
 }
 
 /// The control plane.
@@ -86,6 +97,20 @@ pub struct ControlPlane {
     pub(crate) outgoing: Client,
     /// What webhooks are still to be told.
     pub(crate) deliveries: Deliveries,
+    /// The network that the next task is accepted under.
+    pub(crate) network: RefCell<Arc<Network>>,
+    /// Tasks on their way to other instances.
+    pub(crate) outbox: Outbox,
+    /// The change of the network under way.
+    pub(crate) change: RefCell<Option<Change>>,
+    /// Whether it is time to look how others fare with it.
+    pub(crate) change_tick: Cell<bool>,
+    /// Tasks that leaders have sent.
+    pub(crate) origins: RefCell<BTreeMap<String, Origins>>,
+    /// Waiting tasks for a network that is not known here yet.
+    pub(crate) ahead: RefCell<RoaringBitmap>,
+    /// Ended tasks that were on their way to others when the instance stopped.
+    pub(super) undelivered: RefCell<RoaringBitmap>,
 }
 
 /// The batch in progress.
@@ -105,6 +130,9 @@ impl ControlPlane {
     /// Starts the loops. Call it once, when every core can be asked.
     pub fn start(self: &Rc<Self>) {
         self.start_accepting();
+        self.resume_network(&self.undelivered.take());
+        let plane = self.clone();
+        self.runtime.spawn(RunQueue::Indexing, Box::pin(async move { plane.run_change_ticks().await }));
         self.runtime.spawn(RunQueue::Indexing, Box::pin(crate::tasks::worker::run(self.clone())));
         self.runtime.spawn(RunQueue::Upkeep, Box::pin(crate::webhooks::run(self.clone())));
         self.work.raise();
@@ -113,9 +141,20 @@ impl ControlPlane {
     /// Starts the loops that accept tasks and changes, but not the one that processes tasks.
     pub(super) fn start_accepting(self: &Rc<Self>) {
         let plane = self.clone();
-        self.runtime.spawn(RunQueue::Indexing, Box::pin(async move { plane.run_registrations().await }));
+        self.runtime.spawn(RunQueue::Indexing, Box::pin(plane.run_registrations()));
         let plane = self.clone();
         self.runtime.spawn(RunQueue::Indexing, Box::pin(async move { plane.run_changes().await }));
+    }
+
+    /// Has the worker look at the change of the network now and then; never returns.
+    async fn run_change_ticks(&self) {
+        loop {
+            self.runtime.sleep(CHANGE_LOOK).await;
+            if self.change.borrow().is_some() {
+                self.change_tick.set(true);
+                self.work.raise();
+            }
+        }
     }
 
     /// The newest state.
@@ -127,7 +166,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// Those of the question.
-    pub async fn answer(&self, question: ControlQuestion) -> Result<ControlAnswer, ControlError> {
+    pub async fn answer(self: &Rc<Self>, question: ControlQuestion) -> Result<ControlAnswer, ControlError> {
         let registered = |task| ControlAnswer::Registered(Box::new(task));
         Ok(match question {
             ControlQuestion::Register(new, payload) => registered(self.register(What::Task(new, payload)).await?),
@@ -138,6 +177,10 @@ impl ControlPlane {
                 let (done, result) = oneshot::channel();
                 self.changes.push(PendingChange { change, done });
                 result.await.unwrap_or(Err(ControlError::Unreachable))?;
+                ControlAnswer::Changed
+            }
+            ControlQuestion::Network(version, message) => {
+                self.hear(version, message).await?;
                 ControlAnswer::Changed
             }
             ControlQuestion::Tasks(query) => ControlAnswer::Json(self.tasks_json(*query).await?),

@@ -1,10 +1,19 @@
 //! Accepting tasks: numbers, one write to the log for all that came meanwhile, then the queue.
 
+use std::rc::Rc;
+use std::sync::Arc;
+
 use futures_channel::oneshot;
+use shards::error::UserError;
+use shards::runtime::Queue as RunQueue;
 use shards::timestamp::Timestamp;
 
 use super::message::{ControlError, Selection};
 use super::plane::ControlPlane;
+use super::storage::record::Changes;
+use crate::network::Network;
+use crate::network::admission::Admission;
+use crate::tasks::kind::Kind;
 use crate::tasks::task::{Content, NewTask, Status, Task, TaskUid};
 
 /// Tasks written to the log together at most.
@@ -24,8 +33,19 @@ pub(super) enum What {
     Selection(Box<Selection>),
 }
 
+/// What becomes of a task that asks to be accepted.
+enum Numbered {
+    /// It gets this number.
+    New(TaskUid),
+    /// It would get this number.
+    Dry(TaskUid),
+    /// It is here already.
+    Known(TaskUid),
+}
+
 impl ControlPlane {
     /// Accepts a task; durable when it returns.
+    /// One that other instances get too is given once each has it or is known to be away.
     pub(super) async fn register(&self, what: What) -> Result<Task, ControlError> {
         let (done, result) = oneshot::channel();
         self.registrations.push(Registration { what, done });
@@ -34,7 +54,7 @@ impl ControlPlane {
 
     /// Works through the requests to accept tasks; never returns. It runs apart from the requests, so that a client that
     /// goes away does not stop a write half way, and it alone gives numbers, so that they have no holes.
-    pub(super) async fn run_registrations(&self) {
+    pub(super) async fn run_registrations(self: Rc<Self>) {
         loop {
             let mut waiting = self.registrations.take().await.into_iter().peekable();
             while waiting.peek().is_some() {
@@ -44,17 +64,42 @@ impl ControlPlane {
         }
     }
 
-    async fn register_group(&self, group: Vec<Registration>) {
+    async fn register_group(self: &Rc<Self>, group: Vec<Registration>) {
         let (mut tasks, mut payloads, mut answers) = (Vec::new(), Vec::new(), Vec::new());
-        for (uid, registration) in (self.next_task.get()..).zip(group) {
+        let before = self.network.borrow().clone();
+        let (mut network, mut next) = (before.clone(), self.next_task.get());
+        for registration in group {
             let now = self.next_enqueued_at();
             let (new, payload) = match registration.what {
                 What::Task(new, payload) => (*new, payload),
                 What::Selection(selection) => (self.select(*selection), None),
             };
-            tasks.push(Task::accepted(TaskUid(uid), new, now));
+            let done = registration.done;
+            let mut new = new;
+            // Whoever asked may have gone away.
+            let uid = match self.numbered(&mut new, &mut network, next) {
+                Ok(Numbered::New(uid)) => uid,
+                Ok(Numbered::Dry(uid)) => {
+                    let _ = done.send(Ok(Task::accepted(uid, new, now)));
+                    continue;
+                }
+                Ok(Numbered::Known(uid)) => {
+                    let task = self.task(uid).and_then(|task| task.ok_or(ControlError::Unreachable));
+                    let _ = done.send(task);
+                    continue;
+                }
+                Err(error) => {
+                    let _ = done.send(Err(error.into()));
+                    continue;
+                }
+            };
+            next = uid.0 + 1;
+            tasks.push(Task::accepted(uid, new, now));
             payloads.push(payload);
-            answers.push(registration.done);
+            answers.push(done);
+        }
+        if tasks.is_empty() {
+            return;
         }
         let written = self.log.append(&tasks, payloads).await;
         if let Err(error) = written {
@@ -64,14 +109,61 @@ impl ControlPlane {
             }
             return;
         }
-        self.next_task.set(self.next_task.get() + tasks.len() as u32);
+        self.next_task.set(next);
+        if network.version != before.version {
+            self.use_network(network.clone());
+        }
         for (task, answer) in tasks.into_iter().zip(answers) {
             self.interrupt_for(&task);
             self.queue.borrow_mut().insert(task.clone());
-            // The client may have gone away; its task is accepted all the same.
-            let _ = answer.send(Ok(task));
+            self.note_accepted(&task);
+            if task.kind() == Kind::NetworkTopologyChange && self.change.borrow().is_none() {
+                self.find_change(None);
+            }
+            let waits = self.send_on(&task);
+            if waits.is_empty() {
+                // The client may have gone away; its task is accepted all the same.
+                let _ = answer.send(Ok(task));
+                continue;
+            }
+            self.outbox.hold(task.uid.0);
+            let plane = self.clone();
+            let told = async move {
+                plane.delivered(task.uid, waits).await;
+                let _ = answer.send(Ok(task));
+            };
+            self.runtime.spawn(RunQueue::Indexing, Box::pin(told));
+        }
+        if network.version != before.version {
+            self.show_network(network).await;
         }
         self.work.raise();
+    }
+
+    /// Makes the network that a task brought durable by itself, and shows it to every core.
+    async fn show_network(&self, network: Arc<Network>) {
+        let changes = Changes { network: Some(network.clone()), ..Changes::default() };
+        if let Err(error) = self.store.commit(changes).await {
+            // The task in the log brings it back after a restart.
+            tracing::error!(%error, "the network could not be written");
+        }
+        self.publish(|state| state.network = network).await;
+    }
+
+    /// The number of a task, if it is one to be accepted.
+    fn numbered(&self, new: &mut NewTask, network: &mut Arc<Network>, next: u32) -> Result<Numbered, UserError> {
+        let uid = new.numbering.uid.unwrap_or(next);
+        if uid < next {
+            let message = format!("The header `TaskId` names task {uid}, but the next one is at least {next}.");
+            return Err(UserError::new("bad_request", message));
+        }
+        if new.numbering.is_dry {
+            return Ok(Numbered::Dry(TaskUid(uid)));
+        }
+        Ok(match self.admit(new, network)? {
+            Admission::Accepted => Numbered::New(TaskUid(uid)),
+            Admission::Known(uid) => Numbered::Known(uid),
+        })
     }
 
     /// The task for a selection, with what matches now.
@@ -83,7 +175,7 @@ impl ControlPlane {
             true => Content::TaskCancelation { query, tasks },
             false => Content::TaskDeletion { query, tasks },
         };
-        NewTask { content, custom_metadata: selection.custom_metadata }
+        NewTask { numbering: selection.numbering, ..NewTask::new(content, selection.custom_metadata) }
     }
 
     /// Stops the batch in progress when a cancelation is about one of its tasks.

@@ -48,6 +48,7 @@ fn names(content: &Content) -> Option<(&'static str, Names)> {
         | Content::Settings { .. }
         | Content::Export { .. }
         | Content::SnapshotCreation
+        | Content::NetworkTopologyChange { .. }
         | Content::Foreign { .. } => return None,
     })
 }
@@ -67,6 +68,10 @@ pub fn of_task(task: &Task) -> Option<Value> {
         return Some(json!({ name: parts }));
     }
     match &task.content {
+        Content::NetworkTopologyChange { .. } => Some(json!({ "NetworkTopologyChange": {
+            "moved_documents": part("movedDocuments"),
+            "message": part("message"),
+        } })),
         Content::IndexCompaction { index } => Some(json!({ "IndexCompaction": {
             "index_uid": index,
             "pre_compaction_size": part("preCompactionSize"),

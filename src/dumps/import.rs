@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{Either, select};
+use roaring::RoaringBitmap;
 use serde_json::Value;
 use shards::engine::{Batch, BatchOp, IndexView, Method, PayloadFormat};
 use shards::runtime::Runtime;
@@ -217,7 +218,8 @@ impl Import<'_> {
     }
 
     async fn tasks(&self, store: &ControlStore, root: &Path) -> Result<(), ImportError> {
-        let (log, _) = TaskLog::open(self.runtime, &log_folder(root), &FinishedSet::default()).await?;
+        let (log, _) =
+            TaskLog::open(self.runtime, &log_folder(root), &FinishedSet::default(), &RoaringBitmap::new()).await?;
         let mut lines = self.lines(names::TASKS).await?.ok_or_else(|| self.missing(names::TASKS))?;
         let mut refill = Refill::new(&log);
         let mut last = None;

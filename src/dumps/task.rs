@@ -83,6 +83,7 @@ pub fn task(line: TaskLine) -> Result<Task, String> {
         started_at: date(&line.started_at)?.filter(|_| !waits),
         finished_at: date(&line.finished_at)?.filter(|_| !waits),
         custom_metadata: line.custom_metadata,
+        network: None,
     })
 }
 
@@ -149,6 +150,7 @@ fn kind_value(content: &Content) -> Value {
             "payload_size": request.payload_bytes.map(exact_size),
             "indexes": request.indexes,
         } }),
+        Content::NetworkTopologyChange { .. } => json!(Kind::NetworkTopologyChange.name()),
         Content::Foreign { kind, content, .. } => match content {
             Value::Null => json!(kind.name()),
             content => json!({ kind.name(): content }),

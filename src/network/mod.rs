@@ -1,15 +1,26 @@
 //! The network: which other instances there are, and which of them hold which documents.
 //!
-//! A [`Network`] is a part of the control plane's state, durable and known to every core. [`patch`] changes it. This version
-//! keeps the topology of networks without a leader; it neither shards documents nor searches on remotes.
+//! A [`Network`] is a part of the control plane's state, durable and known to every core. [`patch`] changes it. With a leader
+//! its documents are dealt out to network shards: the leader sends each write on ([`deliveries`]), and a change of the topology
+//! is a task that runs on every instance ([`topology`], [`change`], [`export`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use shards::network_shards::KeptShards;
 use uuid::Uuid;
 
+pub mod admission;
+pub mod change;
+pub mod deliveries;
+pub mod export;
 pub mod failure;
+pub mod forward;
+pub mod headers;
 pub mod patch;
+pub mod ready;
+pub mod task;
+pub mod topology;
 
 pub use patch::{NetworkPatch, RemotePatch, ShardPatch};
 
@@ -28,6 +39,21 @@ pub struct Network {
     pub shards: BTreeMap<String, Shard>,
     /// Grows with each change, by the time of it; nil for a network that nobody has changed yet.
     pub version: Uuid,
+}
+
+impl Network {
+    /// Which documents this instance keeps; `None` where documents are not dealt out.
+    pub fn kept(&self) -> Option<KeptShards> {
+        self.leader.as_ref()?;
+        let is_own = |shard: &Shard| self.own_name.as_ref().is_some_and(|name| shard.remotes.contains(name));
+        let own = self.shards.iter().filter(|(_, shard)| is_own(shard)).map(|(name, _)| name.clone());
+        Some(KeptShards { names: self.shards.keys().cloned().collect(), own: own.collect() })
+    }
+
+    /// Whether this instance leads.
+    pub fn is_leader(&self) -> bool {
+        self.leader.is_some() && self.leader == self.own_name
+    }
 }
 
 /// How an instance is reached.

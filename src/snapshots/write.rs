@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use roaring::RoaringBitmap;
 use shards::runtime::Checkpoint;
 
 use super::{FORMAT, HEAD, Head, snapshot_path, version};
@@ -99,7 +100,7 @@ async fn remove_leftovers(plane: &ControlPlane, places: &Places) -> Result<(), C
 /// are not among them.
 async fn copy_waiting_tasks(plane: &ControlPlane, folder: &Path) -> Result<(), CopyError> {
     let waiting = plane.queue.borrow().in_status(Status::Enqueued);
-    let (log, _) = TaskLog::open(&plane.runtime, folder, &FinishedSet::default()).await?;
+    let (log, _) = TaskLog::open(&plane.runtime, folder, &FinishedSet::default(), &RoaringBitmap::new()).await?;
     let mut refill = Refill::new(&log);
     let mut checkpoint = Checkpoint::default();
     for uid in waiting {

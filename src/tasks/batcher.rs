@@ -118,16 +118,45 @@ enum BatchKey {
     Contradicts,
 }
 
-/// Finds the begin of the next batch; `None` when nothing waits.
-pub fn choose(queue: &Queue) -> Option<Choice> {
+/// What holds tasks back.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gate {
+    /// Writes from this number on wait until other instances have been sent them.
+    pub first_undecided: Option<u32>,
+    /// Tasks for a network that is not known here yet.
+    pub ahead: RoaringBitmap,
+    /// The change of the network that is under way.
+    pub change: Option<ChangeGate>,
+}
+
+/// What a change of the network under way lets through.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChangeGate {
+    /// Its task.
+    pub task: TaskUid,
+    /// Whether its next step can be done.
+    pub is_ready: bool,
+    /// The waiting tasks that may be processed before.
+    pub allowed: RoaringBitmap,
+}
+
+/// Finds the begin of the next batch; `None` when nothing waits that may be processed.
+pub fn choose(queue: &Queue, gate: &Gate) -> Option<Choice> {
     let of = |kind| queue.enqueued_of(kind);
     let uids = |set: RoaringBitmap| set.iter().map(TaskUid).collect::<Vec<_>>();
     if let Some(last) = of(Kind::TaskCancelation).max() {
         return Some(Choice::Tasks(Kind::TaskCancelation, vec![TaskUid(last)]));
     }
+    if let Some(oldest) = of(Kind::UpgradeDatabase).min() {
+        return Some(Choice::Tasks(Kind::UpgradeDatabase, vec![TaskUid(oldest)]));
+    }
+    if let Some(change) = &gate.change {
+        if change.is_ready {
+            return Some(Choice::Tasks(Kind::NetworkTopologyChange, vec![change.task]));
+        }
+        return of_index(queue, &change.allowed);
+    }
     for (kind, together) in [
-        (Kind::UpgradeDatabase, false),
-        (Kind::NetworkTopologyChange, false),
         (Kind::TaskDeletion, true),
         (Kind::IndexCompaction, false),
         (Kind::Export, false),
@@ -139,10 +168,18 @@ pub fn choose(queue: &Queue) -> Option<Choice> {
             return Some(Choice::Tasks(kind, if together { uids(waiting) } else { vec![TaskUid(oldest)] }));
         }
     }
-    let enqueued = queue.in_status(Status::Enqueued);
-    let oldest = TaskUid(enqueued.min()?);
+    let mut enqueued = queue.in_status(Status::Enqueued) - &gate.ahead;
+    if let Some(first) = gate.first_undecided {
+        enqueued.remove_range(first..);
+    }
+    of_index(queue, &enqueued)
+}
+
+/// The oldest of these tasks, with those of its index.
+fn of_index(queue: &Queue, waiting: &RoaringBitmap) -> Option<Choice> {
+    let oldest = TaskUid(waiting.min()?);
     match queue.held(oldest)?.content.index() {
-        Some(index) => Some(Choice::OfIndex(index.into(), &enqueued & queue.of_index(index))),
+        Some(index) => Some(Choice::OfIndex(index.into(), waiting & queue.of_index(index))),
         None => Some(Choice::Alone(oldest)),
     }
 }

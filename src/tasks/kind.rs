@@ -130,6 +130,21 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
     }
 
+    /// Whether such tasks change documents or indexes, so that a leader sends them on.
+    pub fn is_write(self) -> bool {
+        matches!(
+            self,
+            Self::DocumentAdditionOrUpdate
+                | Self::DocumentEdition
+                | Self::DocumentDeletion
+                | Self::SettingsUpdate
+                | Self::IndexCreation
+                | Self::IndexDeletion
+                | Self::IndexUpdate
+                | Self::IndexSwap
+        )
+    }
+
     /// Whether such tasks belong to one index; the others have `indexUid` null and are hidden from limited keys.
     pub fn has_one_index(self) -> bool {
         !matches!(

@@ -13,6 +13,7 @@ use shards::timestamp::Timestamp;
 use super::column::Column;
 use super::filter::{Dates, Filter, Scope};
 use super::task::{BatchUid, Kind, Status, Task, TaskUid};
+use crate::network::task::TaskNetwork;
 
 /// The indexes over all tasks.
 #[derive(Default)]
@@ -77,6 +78,22 @@ impl Queue {
         if self.held.get(&uid.0).is_some_and(|task| task.status.is_finished()) {
             self.held.remove(&uid.0);
         }
+    }
+
+    /// Changes what a task that is held knows of the network.
+    pub fn change_network(&mut self, uid: TaskUid, change: impl FnOnce(&mut TaskNetwork)) {
+        if let Some(task) = self.held.get_mut(&uid.0)
+            && let Some(network) = &mut Rc::make_mut(task).network
+        {
+            change(network);
+        }
+    }
+
+    /// The numbers of tasks from this one on.
+    pub fn in_range(&self, first: u32) -> RoaringBitmap {
+        let mut later = self.all.clone();
+        later.remove_range(..first);
+        later
     }
 
     /// Forgets tasks altogether.

@@ -7,6 +7,8 @@ use shards::timestamp::Timestamp;
 
 use crate::api::settings::SettingsPatch;
 use crate::export::ExportRequest;
+use crate::network::task::TaskNetwork;
+use crate::network::topology::TopologyChange;
 
 pub use super::kind::{Kind, Status};
 
@@ -177,6 +179,11 @@ pub enum Content {
         /// The request: address, key, size of payloads, patterns of indexes.
         request: ExportRequest,
     },
+    /// Move documents between instances.
+    NetworkTopologyChange {
+        /// From which network to which.
+        change: Box<TopologyChange>,
+    },
     /// A task of a kind that this server never makes, from a dump. One that still waits fails.
     Foreign {
         /// The interface's type.
@@ -251,6 +258,18 @@ pub struct Task {
     /// The client's own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_metadata: Option<String>,
+    /// Its part in a network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<TaskNetwork>,
+}
+
+/// What a client may say of a task's number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numbering {
+    /// The number it is to have.
+    pub uid: Option<u32>,
+    /// Whether nothing is to be accepted: the answer is as if it were.
+    pub is_dry: bool,
 }
 
 /// A change that is to be accepted.
@@ -260,11 +279,22 @@ pub struct NewTask {
     pub content: Content,
     /// The client's own words.
     pub custom_metadata: Option<String>,
+    /// What another instance says of it.
+    pub network: Option<TaskNetwork>,
+    /// What is said of its number.
+    pub numbering: Numbering,
+}
+
+impl NewTask {
+    /// A task with the client's own words.
+    pub fn new(content: Content, custom_metadata: Option<String>) -> Self {
+        Self { content, custom_metadata, network: None, numbering: Numbering::default() }
+    }
 }
 
 impl From<Content> for NewTask {
     fn from(content: Content) -> Self {
-        Self { content, custom_metadata: None }
+        Self::new(content, None)
     }
 }
 
@@ -288,6 +318,7 @@ impl Content {
             Self::DumpCreation => Kind::DumpCreation,
             Self::SnapshotCreation => Kind::SnapshotCreation,
             Self::Export { .. } => Kind::Export,
+            Self::NetworkTopologyChange { .. } => Kind::NetworkTopologyChange,
             Self::Foreign { kind, .. } => *kind,
         }
     }
@@ -369,6 +400,7 @@ impl Task {
             started_at: None,
             finished_at: None,
             custom_metadata: new.custom_metadata,
+            network: new.network,
         }
     }
 

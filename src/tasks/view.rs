@@ -46,6 +46,9 @@ pub fn object(task: &Task) -> Value {
     if let Some(words) = &task.custom_metadata {
         put("customMetadata", words.as_str().into());
     }
+    if let Some(network) = &task.network {
+        put("network", network.object());
+    }
     object.into()
 }
 
@@ -106,6 +109,10 @@ pub fn details(task: &Task) -> Option<Map<String, Value>> {
         },
         Content::SnapshotCreation => return None,
         Content::Foreign { shown, .. } => return Some(shown.clone()),
+        Content::NetworkTopologyChange { change } => match &task.outcome {
+            Outcome::Shown(shown) => return Some(shown.clone()),
+            _ => return Some(change.details(0, "The change of the topology has not ended.")),
+        },
         Content::Export { request } => match &task.outcome {
             Outcome::Shown(shown) => return Some(shown.clone()),
             _ => return Some(request.details()),
@@ -197,7 +204,7 @@ mod tests {
             received: 3,
             payload_bytes: 10,
         };
-        Task::accepted(TaskUid(7), NewTask { content, custom_metadata: Some(String::new()) }, Timestamp(0))
+        Task::accepted(TaskUid(7), NewTask::new(content, Some(String::new())), Timestamp(0))
     }
 
     #[test]

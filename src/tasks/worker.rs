@@ -101,7 +101,8 @@ pub async fn run(plane: Rc<ControlPlane>) {
 
 /// Collects the next batch, if anything waits.
 async fn next_job(plane: &ControlPlane) -> Option<Job> {
-    let choice = choose(&plane.queue.borrow())?;
+    let gate = plane.gate();
+    let choice = choose(&plane.queue.borrow(), &gate)?;
     let (name, waiting) = match choice {
         Choice::Tasks(kind, tasks) => {
             return Some(Job { tasks, step: Step::Kind(kind), stop: Stop::KindStandsAlone(kind) });
@@ -247,7 +248,8 @@ impl Run<'_> {
             }
         };
         let tasks = self.take_tasks();
-        let stored = Changes { finished: tasks.clone(), batches: vec![batch.clone()], ..changes };
+        let undelivered = self.plane.undelivered(&tasks);
+        let stored = Changes { finished: tasks.clone(), batches: vec![batch.clone()], undelivered, ..changes };
         let stored = self.plane.store.submit(stored);
         self.settling.waiting = Some((stored, tasks.iter().map(|task| task.uid).collect()));
         self.plane.publish_indexes(vec![(name.into(), Some(view))]).await;
@@ -283,6 +285,7 @@ impl Run<'_> {
         let batch = self.close().await;
         let tasks = self.take_tasks();
         changes.finished.clone_from(&tasks);
+        changes.undelivered = self.plane.undelivered(&tasks);
         changes.batches.push(batch.clone());
         let stored = self.plane.store.submit(changes);
         self.settling.finish(self.plane).await?;
@@ -301,6 +304,9 @@ impl Run<'_> {
         let mut record = BatchBuilder::default();
         let mut checkpoint = Checkpoint::default();
         for task in &mut self.tasks {
+            // What was heard from other instances since the batch began.
+            let heard = self.plane.queue.borrow().held(task.uid).and_then(|held| held.network.clone());
+            task.network = heard.or(task.network.take());
             task.batch = Some(self.uid);
             task.started_at = Some(self.started_at);
             task.finished_at = Some(finished_at);
@@ -381,7 +387,8 @@ async fn settle(plane: &ControlPlane, uids: &[TaskUid]) {
         checkpoint.tick(&*plane.runtime).await;
         plane.queue.borrow_mut().settle(*uid);
     }
-    plane.log.release(uids.iter().copied()).await;
+    let delivered = uids.iter().copied().filter(|uid| !plane.outbox.is_pending(uid.0));
+    plane.log.release(delivered).await;
 }
 
 /// Makes a task failed.

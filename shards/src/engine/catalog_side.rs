@@ -18,6 +18,7 @@ use crate::ids::{DocId, Epoch, PartitionNo};
 use crate::index::catalog::{load_record, store_record};
 use crate::index::draft::{Addition, OpError, Plan};
 use crate::index::{Catalog, Draft};
+use crate::network_shards::KeptShards;
 use crate::partition::trees::EXTERNAL_IDS;
 use crate::partition::{PartitionError, reindex};
 use crate::runtime::Checkpoint;
@@ -253,7 +254,7 @@ impl Engine {
         doing("draft");
         let mut outcomes = Vec::with_capacity(batch.ops.len());
         for op in &batch.ops {
-            match self.apply_op(&mut draft, op, &view).await {
+            match self.apply_op(&mut draft, op, &view, batch.kept.as_deref()).await {
                 Ok(outcome) => outcomes.push(Ok(outcome)),
                 Err(OpError::User(error)) => outcomes.push(Err(error)),
                 Err(OpError::Partition(error)) => return Err(error.into()),
@@ -285,7 +286,13 @@ impl Engine {
         (self.config.forced_partitions.is_none() && view.partition_count() == 1 && cores > 1 && grown).then_some(cores)
     }
 
-    async fn apply_op(&self, draft: &mut Draft, op: &BatchOp, view: &IndexView) -> Result<OpOutcome, OpError> {
+    async fn apply_op(
+        &self,
+        draft: &mut Draft,
+        op: &BatchOp,
+        view: &IndexView,
+        kept: Option<&KeptShards>,
+    ) -> Result<OpOutcome, OpError> {
         match op {
             BatchOp::Add { payload, format, method, primary_key, skip_creation } => {
                 let addition = Addition {
@@ -295,7 +302,7 @@ impl Engine {
                     primary_key: primary_key.as_deref(),
                     skip_creation: *skip_creation,
                 };
-                draft.add(addition).await
+                draft.add(addition, kept).await
             }
             BatchOp::DeleteIds(ids) => draft.delete_ids(ids).await,
             BatchOp::DeleteByFilter(filter) => {
@@ -514,5 +521,6 @@ pub(super) fn share_of(catalog: &Catalog, epoch: Epoch) -> EpochShare {
         settings: catalog.settings.clone(),
         partition_count: catalog.partition_count(),
         embedders: catalog.embedders.clone(),
+        primary_key: catalog.primary_key.clone(),
     }
 }

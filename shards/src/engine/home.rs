@@ -177,6 +177,7 @@ impl PartitionHome {
             fields: share.fields.clone(),
             settings: share.settings.clone(),
             tokenizer: self.tokenizer(&share.settings),
+            primary_key: share.primary_key.clone(),
         };
         let txn = self.store.borrow().begin_write()?;
         let memory = self.memory.borrow().clone();
@@ -263,7 +264,9 @@ impl PartitionHome {
         *self.memory.borrow_mut() = memory;
         if let Some(facts) = facts.into_iter().rfind(|facts| facts.epoch <= epoch) {
             let EpochFacts { epoch, fields, settings, partition_count, embedders, .. } = facts;
-            self.publish(&EpochShare { epoch, fields, settings, partition_count, embedders });
+            // Readers have no use for the key.
+            let primary_key = None;
+            self.publish(&EpochShare { epoch, fields, settings, partition_count, primary_key, embedders });
         }
         Ok(())
     }

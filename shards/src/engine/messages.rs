@@ -69,6 +69,8 @@ pub struct EpochShare {
     pub partition_count: u16,
     /// What is known of the embedders of the settings.
     pub embedders: Arc<EmbedderStates>,
+    /// The field that identifies documents, once known.
+    pub primary_key: Option<String>,
 }
 
 /// A question to an engine.

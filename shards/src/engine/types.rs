@@ -11,6 +11,7 @@ use crate::document::{PayloadFormat, RawDocument};
 use crate::error::UserError;
 use crate::fields::FieldsMap;
 use crate::ids::{CoreId, DocId, Epoch, PartitionNo};
+use crate::network_shards::KeptShards;
 use crate::partition::PartitionError;
 use crate::settings::Settings;
 use crate::timestamp::Timestamp;
@@ -75,6 +76,8 @@ pub struct Batch {
     pub settings: Option<Arc<Settings>>,
     /// `Some` sets (or takes away) the primary key before the operations; only for an index without documents.
     pub primary_key: Option<Option<String>>,
+    /// Which documents of additions are kept here; `None`: all.
+    pub kept: Option<Arc<KeptShards>>,
     /// The moment that becomes the index's `updatedAt`.
     pub now: Timestamp,
 }

@@ -7,10 +7,12 @@ use ahash::AHashSet;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::facets::geo::shapes::{Shape, shape_of};
+use crate::document::primary_key::KeyFinder;
 use crate::facets::geo::{self, GeoPoint};
 use crate::facets::normalise::{cut, normalise, number_bits};
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
+use crate::network_shards::{SHARD_FIELD, rendezvous};
 use crate::settings::Settings;
 
 /// The facts of one document. Two documents with equal facts have the same entries in every column.
@@ -41,7 +43,7 @@ pub struct FieldFacts {
 pub fn extract<'a>(
     fields: &FieldsMap,
     settings: &Settings,
-    document: impl Iterator<Item = (FieldId, &'a [u8])>,
+    document: impl Iterator<Item = (FieldId, &'a [u8])> + Clone,
 ) -> Facts {
     Extractor::new(settings).extract(fields, document)
 }
@@ -58,6 +60,8 @@ pub struct Extractor<'s> {
     wanted: Vec<bool>,
     /// Every dotted beginning of a wanted path, itself included: what need not be entered is passed over.
     leads: AHashSet<Box<str>>,
+    /// Finds the ids of documents, where their network shard is a fact.
+    key: Option<KeyFinder<'s>>,
 }
 
 impl<'s> Extractor<'s> {
@@ -70,6 +74,7 @@ impl<'s> Extractor<'s> {
             takes_shapes: geo::takes_shapes(settings),
             wanted: Vec::new(),
             leads: AHashSet::new(),
+            key: None,
         }
     }
 
@@ -78,11 +83,23 @@ impl<'s> Extractor<'s> {
         Self { only: Some(fields.into_iter().collect()), ..Self::new(settings) }
     }
 
+    /// The same with the field that identifies documents, by which network shards have them.
+    pub fn with_key(mut self, primary_key: Option<&'s str>) -> Self {
+        let wants = self.only.as_ref().is_none_or(|only| only.contains(&SHARD_FIELD));
+        self.key = primary_key.filter(|_| wants && !self.settings.network_shards.is_empty()).map(KeyFinder::new);
+        self
+    }
+
     /// The facts of a document, given as its top-level fields with their JSON. The JSON must be valid (it was checked when
     /// the document was accepted); what follows an error within a field is passed over.
-    pub fn extract<'a>(&mut self, fields: &FieldsMap, document: impl Iterator<Item = (FieldId, &'a [u8])>) -> Facts {
+    pub fn extract<'a>(
+        &mut self,
+        fields: &FieldsMap,
+        document: impl Iterator<Item = (FieldId, &'a [u8])> + Clone,
+    ) -> Facts {
         self.learn(fields);
         let mut facts = Facts::default();
+        self.add_shard(fields, document.clone(), &mut facts);
         let mut path = String::new();
         for (field, json) in document {
             let Some(name) = fields.name(field) else { continue };
@@ -123,6 +140,22 @@ impl<'s> Extractor<'s> {
 
     fn wants(&self, field: FieldId) -> bool {
         self.wanted.get(usize::from(field.0)).copied().unwrap_or(false)
+    }
+
+    /// The network shard of a document is kept as the place of its name.
+    fn add_shard<'a>(
+        &mut self,
+        fields: &FieldsMap,
+        document: impl Iterator<Item = (FieldId, &'a [u8])> + Clone,
+        facts: &mut Facts,
+    ) {
+        let Some(key) = &mut self.key else { return };
+        let names = &self.settings.network_shards;
+        let Ok(id) = key.id(document, fields) else { return };
+        let name = rendezvous(names.iter().map(String::as_str), &id);
+        if let Some(place) = names.iter().position(|other| Some(other.as_str()) == name) {
+            facts.fields.entry(SHARD_FIELD).or_default().numbers.insert(number_bits(place as f64));
+        }
     }
 
     /// A point has facts on `_geo.lat` and `_geo.lng` only, as numbers even when it was written in strings.

@@ -22,6 +22,7 @@ use crate::engine::{Method, OpOutcome};
 use crate::error::UserError;
 use crate::fields::FieldsMap;
 use crate::ids::{DocId, FieldId, LocalDocId, PartitionNo};
+use crate::network_shards::KeptShards;
 use crate::partition::PartitionError;
 use crate::partition::trees::EXTERNAL_IDS;
 use crate::partition::writer::{ChangeKind, RecordChange, RecordChunk};
@@ -158,14 +159,14 @@ impl Draft {
         stored_number(&self.snapshot, id)
     }
 
-    /// Applies an addition. When it fails the draft is as before.
-    pub async fn add(&mut self, addition: Addition<'_>) -> Result<OpOutcome, OpError> {
+    /// Applies an addition, of which only documents of `kept` stay here. When it fails the draft is as before.
+    pub async fn add(&mut self, addition: Addition<'_>, kept: Option<&KeptShards>) -> Result<OpOutcome, OpError> {
         let names_before = self.fields.len();
         let records_before = self.records.mark();
         match self.read(&addition).await {
             Ok((key, documents)) => {
                 self.primary_key = key;
-                self.admit(&addition, documents).await
+                self.admit(&addition, documents, kept).await
             }
             Err(error) => {
                 self.fields.truncate(names_before);
@@ -219,11 +220,19 @@ impl Draft {
         }
     }
 
-    async fn admit(&mut self, addition: &Addition<'_>, documents: Admitted) -> Result<OpOutcome, OpError> {
+    async fn admit(
+        &mut self,
+        addition: &Addition<'_>,
+        documents: Admitted,
+        kept: Option<&KeptShards>,
+    ) -> Result<OpOutcome, OpError> {
         self.check_new(addition, &documents)?;
         let mut distinct = RoaringBitmap::new();
         let mut passed_over: AHashSet<String> = AHashSet::new();
         for (id, change) in documents {
+            if kept.is_some_and(|kept| !kept.keeps(&id)) {
+                continue;
+            }
             match self.number(&id)? {
                 Some(number) => {
                     distinct.insert(number);

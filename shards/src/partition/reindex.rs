@@ -73,7 +73,8 @@ pub(super) async fn reindex(writer: &mut PartitionWriter, old: &Settings) -> Res
 async fn read_documents(writer: &mut PartitionWriter, plan: &ReindexPlan, words: bool) -> Result<(), PartitionError> {
     let documents: Vec<u32> = writer.parts().documents.iter().collect();
     let settings = writer.parts().facts.settings.clone();
-    let mut extractor = Extractor::only(&settings, plan.add.iter().copied());
+    let primary_key = writer.parts().facts.primary_key.clone();
+    let mut extractor = Extractor::only(&settings, plan.add.iter().copied()).with_key(primary_key.as_deref());
     let (nothing, mut of_document) = (DocumentWords::default(), DocumentWords::default());
     for doc in documents {
         let ReindexParts { runtime, txn, facts, words: reader, gatherer, columns, .. } = writer.parts();

@@ -130,6 +130,8 @@ pub struct WriterFacts {
     pub settings: Arc<Settings>,
     /// Their tokenizer.
     pub tokenizer: Rc<TextTokenizer>,
+    /// The field that identifies documents, once known.
+    pub primary_key: Option<String>,
 }
 
 /// A partition's next state while it is built. Dropping it leaves the partition as it was.
@@ -235,7 +237,8 @@ impl PartitionWriter {
     pub async fn apply(&mut self, chunk: &RecordChunk) -> Result<(), PartitionError> {
         doing("documents");
         let settings = self.facts.settings.clone();
-        let mut extractor = Extractor::new(&settings);
+        let primary_key = self.facts.primary_key.clone();
+        let mut extractor = Extractor::new(&settings).with_key(primary_key.as_deref());
         for RecordChange { doc, kind, record, vectors } in chunk.iter() {
             let known = self.documents.contains(doc.0);
             self.change(&mut extractor, doc, kind, record)?;

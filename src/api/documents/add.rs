@@ -7,9 +7,11 @@ use shards::runtime::Runtime;
 use crate::api::decode::{MediaType, Params, invalid_content_type, media_type, missing_content_type, missing_payload};
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::{Answer, Call};
-use crate::api::tasks::accepted;
+use crate::api::tasks::{accepted, register};
 use crate::app::App;
 use crate::auth::Action;
+use crate::network::headers;
+use crate::network::task::TaskNetwork;
 use crate::tasks::task::{Content, Format, Method, NewTask};
 
 /// The types of documents, for messages.
@@ -44,7 +46,13 @@ async fn add(mut call: Call<App>, method: Method) -> Answer {
     if body.is_empty() {
         return Err(missing_payload());
     }
-    let received = check_payload(&*call.app.runtime, payload_format(format), &body).await?;
+    // An instance that has no document to send says so by an empty payload.
+    let says_nothing = body.iter().all(u8::is_ascii_whitespace)
+        && matches!(headers::read(&call.request.headers), Ok(Some(TaskNetwork::Import { .. })));
+    let received = match says_nothing {
+        true => 0,
+        false => check_payload(&*call.app.runtime, payload_format(format), &body).await?,
+    };
     let content = Content::DocumentAddition {
         may_create_index: call.grant.allows(Action::IndexesCreate, &index),
         index,
@@ -55,8 +63,8 @@ async fn add(mut call: Call<App>, method: Method) -> Answer {
         received,
         payload_bytes: body.len() as u64,
     };
-    let task = NewTask { content, custom_metadata: query.custom_metadata };
-    Ok(accepted(&call.app.control.register(task, Some(body)).await?))
+    let task = NewTask::new(content, query.custom_metadata);
+    Ok(accepted(&register(&call, task, Some(body)).await?))
 }
 
 /// Checks a payload and counts its documents, giving way to other work in between.

@@ -7,7 +7,7 @@ use super::{custom_metadata, filter_features};
 use crate::api::decode::Node;
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::{Answer, Call};
-use crate::api::tasks::accepted;
+use crate::api::tasks::{accepted, register as register_task};
 use crate::app::App;
 use crate::tasks::task::{Content, NewTask};
 
@@ -39,8 +39,8 @@ pub(super) async fn by_filter(call: Call<App>) -> Answer {
 }
 
 async fn register(call: Call<App>, content: Content, custom_metadata: Option<String>) -> Answer {
-    let task = NewTask { content, custom_metadata };
-    Ok(accepted(&call.app.control.register(task, None).await?))
+    let task = NewTask::new(content, custom_metadata);
+    Ok(accepted(&register_task(&call, task, None).await?))
 }
 
 /// Strings are ids as they are; any other value is turned into its JSON text, which may well be no document's id.

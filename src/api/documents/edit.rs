@@ -9,7 +9,7 @@ use super::delete::check_filter;
 use crate::api::decode::Node;
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::{Answer, Call};
-use crate::api::tasks::accepted;
+use crate::api::tasks::{accepted, register};
 use crate::app::App;
 use crate::functions::EditFunction;
 use crate::tasks::task::{Content, NewTask};
@@ -35,7 +35,7 @@ pub(super) async fn edit(call: Call<App>) -> Answer {
     }
     let context = context(edit.context)?;
     let content = Content::DocumentEdition { index, filter: edit.filter, context, function: edit.function };
-    Ok(accepted(&call.app.control.register(NewTask { content, custom_metadata }, None).await?))
+    Ok(accepted(&register(&call, NewTask::new(content, custom_metadata), None).await?))
 }
 
 fn decode(body: &Value) -> Result<Edit, ApiError> {

@@ -4,7 +4,7 @@
 use super::{GatedFeatures, SETTINGS, Setting, SettingsPatch, Verb, show_all, show_one};
 use crate::api::error::ApiError;
 use crate::api::router::{Answer, Call, Route};
-use crate::api::tasks::accepted;
+use crate::api::tasks::{accepted, register as register_task};
 use crate::app::App;
 use crate::auth::Action;
 use crate::control::Features;
@@ -91,7 +91,7 @@ async fn register(call: Call<App>, patch: SettingsPatch, is_reset: bool) -> Answ
     let index = call.index_uid()?.to_string();
     let may_create_index = call.grant.allows(Action::IndexesCreate, &index);
     let content = Content::Settings { index, change: patch, is_reset, may_create_index };
-    Ok(accepted(&call.app.control.register(content.into(), None).await?))
+    Ok(accepted(&register_task(&call, content.into(), None).await?))
 }
 
 /// The setting whose route was called: the last segment of its path.

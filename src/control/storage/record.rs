@@ -14,6 +14,7 @@ use crate::auth::ApiKey;
 use crate::chats::ChatSettings;
 use crate::control::features::Features;
 use crate::network::Network;
+use crate::network::change::Steps;
 use crate::search_rules::SearchRule;
 use crate::tasks::batch::Batch;
 use crate::tasks::task::Task;
@@ -50,6 +51,11 @@ pub const FEATURES: &[u8] = b"features";
 
 /// In [`META`]: the topology of the network.
 pub const NETWORK: &[u8] = b"network";
+
+/// In [`META`]: the ended tasks that other instances have still to take, as a set in its own bytes.
+pub const UNDELIVERED: &[u8] = b"undelivered";
+/// In [`META`]: how far the change of the network under way is.
+pub const NETWORK_STEPS: &[u8] = b"network_steps";
 
 /// The version of this format.
 pub const FORMAT_VERSION: &[u8] = b"1";
@@ -96,6 +102,10 @@ pub struct Changes {
     pub indexes: Vec<(String, Option<IndexEntry>)>,
     /// Storage that is to be removed (true) or is gone (false).
     pub dropping: Vec<(Uuid, bool)>,
+    /// The ended tasks that other instances have still to take.
+    pub undelivered: Option<RoaringBitmap>,
+    /// How far the change of the network is; `None` inside: none is under way.
+    pub network_steps: Option<Option<Steps>>,
 }
 
 /// What an index's commit carries: the batch that made it and the fate of its tasks. Where the control store has not

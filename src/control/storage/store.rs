@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
+use roaring::RoaringBitmap;
 use shards::runtime::{Checkpoint, Runtime};
 use storage_engine::{CommitError, CompactError, DiskError, PageStore, ReadTree, StoreOptions, TreeId, WriteTxn};
 use uuid::Uuid;
@@ -22,6 +23,7 @@ use crate::control::features::Features;
 use crate::control::inbox::Inbox;
 use crate::control::message::ControlError;
 use crate::network::Network;
+use crate::network::change::Steps;
 use crate::search_rules::SearchRules;
 use crate::tasks::batch::Batch;
 use crate::tasks::batches::Batches;
@@ -78,6 +80,10 @@ pub struct Recovered {
     pub indexes: BTreeMap<String, IndexEntry>,
     /// Storage that is to be removed.
     pub dropping: Vec<Uuid>,
+    /// The ended tasks that other instances have still to take.
+    pub undelivered: RoaringBitmap,
+    /// How far the change of the network under way is.
+    pub network_steps: Option<Steps>,
 }
 
 impl ControlStore {
@@ -268,6 +274,14 @@ fn write_rest(txn: &mut WriteTxn, changes: &Changes) -> Result<(), ControlError>
     if let Some(network) = &changes.network {
         put(txn, record::META, record::NETWORK, network)?;
     }
+    if let Some(undelivered) = &changes.undelivered {
+        put_bytes(txn, record::META, record::UNDELIVERED, &crate::tasks::bitmap::to_bytes(undelivered))?;
+    }
+    match &changes.network_steps {
+        Some(Some(steps)) => put(txn, record::META, record::NETWORK_STEPS, steps)?,
+        Some(None) => delete(txn, record::META, record::NETWORK_STEPS)?,
+        None => {}
+    }
     if let Some(features) = &changes.features {
         put(txn, record::META, record::FEATURES, features)?;
     }
@@ -304,6 +318,11 @@ fn recover(store: &PageStore) -> Result<Recovered, ControlError> {
         let bytes = bytes.try_into().map_err(|_| damaged("the number of the next batch"))?;
         recovered.next_batch = u32::from_be_bytes(bytes);
     }
+    if let Some(bytes) = meta(record::UNDELIVERED)? {
+        let undelivered = RoaringBitmap::deserialize_from(bytes);
+        recovered.undelivered = undelivered.map_err(|_| damaged("the set of tasks on their way"))?;
+    }
+    recovered.network_steps = read(&snapshot, record::META, record::NETWORK_STEPS)?;
     recovered.network = read(&snapshot, record::META, record::NETWORK)?.unwrap_or_default();
     recovered.features = read(&snapshot, record::META, record::FEATURES)?.unwrap_or_default();
     for_each(&snapshot, record::TASKS, |_, value| {

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use roaring::RoaringBitmap;
 use shards::runtime::Runtime;
 use storage_engine::DiskError;
 use storage_engine::log::{Log, LogError, LogOptions, Position};
@@ -41,7 +42,8 @@ struct Open {
 }
 
 impl TaskLog {
-    /// Opens the log in this folder, or makes it. Also gives the tasks that were accepted and have not ended, in order.
+    /// Opens the log in this folder, or makes it. Also gives the tasks that were accepted and have not ended, in order. Of
+    /// those that other instances have still to take, the payloads are kept.
     ///
     /// # Errors
     /// The disk failed, or a frame that was complete cannot be understood.
@@ -49,6 +51,7 @@ impl TaskLog {
         runtime: &Rc<dyn Runtime>,
         folder: &Path,
         finished: &FinishedSet,
+        undelivered: &RoaringBitmap,
     ) -> Result<(Self, Vec<Task>), ControlError> {
         let options = LogOptions { segment_bytes: SEGMENT_BYTES };
         let (log, frames) = Log::open(runtime.disk(), folder, options)
@@ -57,8 +60,11 @@ impl TaskLog {
         let (mut tasks, mut open) = (Vec::new(), Open::default());
         for frame in frames {
             let (task, payload_start) = decode(&frame.content)?;
-            if !finished.contains(task.uid.0) {
+            let is_open = !finished.contains(task.uid.0);
+            if is_open || undelivered.contains(task.uid.0) {
                 open.positions.insert(task.uid.0, (frame.position, payload_start));
+            }
+            if is_open {
                 tasks.push(task);
             }
         }

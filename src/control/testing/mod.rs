@@ -18,10 +18,11 @@ use super::Features;
 use super::handle::ControlHandle;
 use super::message::{ControlAnswer, ControlError, ControlMesh, ControlQuestion, Selection};
 use super::plane::{ControlConfig, ControlPlane};
+use crate::network::deliveries::Patience;
 use crate::outgoing::{AddressPolicy, Client, SystemSockets};
 use crate::tasks::batcher::Limits;
 use crate::tasks::filter::{Filter, Scope};
-use crate::tasks::task::{Content, Format, Method, NewTask, TaskUid};
+use crate::tasks::task::{Content, Format, Method, NewTask, Numbering, TaskUid};
 
 pub(crate) use disk::Fuse;
 use disk::FusedDisk;
@@ -108,6 +109,7 @@ impl World {
             dump_dir: "/dumps".into(),
             snapshot_dir: "/snapshots".into(),
             imported: false,
+            patience: Patience::default(),
         };
         let mesh = Rc::new(Loop::default());
         let indexes = Rc::new(FakeHandle(self.indexes.clone()));
@@ -143,7 +145,7 @@ impl Instance {
 
     /// As [`Self::accept`]; `None` when the disk fails.
     pub(crate) fn try_accept(&self, (content, payload): New<'_>) -> Option<u32> {
-        let new = NewTask { content, custom_metadata: None };
+        let new = NewTask::from(content);
         let task = self.runtime.run(self.handle.register(new, payload.map(|payload| payload.as_bytes().to_vec())));
         Some(task?.ok()?.uid.0)
     }
@@ -151,7 +153,14 @@ impl Instance {
     /// Accepts a cancelation or deletion of these tasks.
     pub(crate) fn select(&self, cancel: bool, uids: &[u32]) -> u32 {
         let filter = Filter { uids: Some(uids.iter().copied().collect()), ..Filter::default() };
-        let selection = Selection { cancel, filter, query: "?uids".into(), scope: Scope::All, custom_metadata: None };
+        let selection = Selection {
+            cancel,
+            filter,
+            query: "?uids".into(),
+            scope: Scope::All,
+            custom_metadata: None,
+            numbering: Numbering::default(),
+        };
         let task = self.runtime.run(self.handle.register_selection(selection));
         task.expect("accepting ends").expect("accepting succeeds").uid.0
     }

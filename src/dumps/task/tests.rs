@@ -10,7 +10,7 @@ fn finished(content: Content, outcome: Outcome) -> Task {
         outcome,
         started_at: Some(Timestamp(1_700_000_000_123_456_789)),
         finished_at: Some(Timestamp(1_700_000_001_000_000_000)),
-        ..Task::accepted(TaskUid(5), NewTask { content, custom_metadata: Some("mine".into()) }, Timestamp(7))
+        ..Task::accepted(TaskUid(5), NewTask::new(content, Some("mine".into())), Timestamp(7))
     }
 }
 

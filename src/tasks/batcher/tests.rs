@@ -197,7 +197,7 @@ fn kinds_have_ranks() {
         queue.insert(task);
     }
     let mut order = Vec::new();
-    while let Some(choice) = choose(&queue) {
+    while let Some(choice) = choose(&queue, &Gate::default()) {
         let uids: Vec<u32> = match choice {
             Choice::Tasks(_, uids) => uids.iter().map(|uid| uid.0).collect(),
             Choice::OfIndex(index, uids) => {
@@ -220,6 +220,6 @@ fn a_swap_begins_alone() {
     for task in tasks("swap a") {
         queue.insert(task);
     }
-    assert_eq!(choose(&queue), Some(Choice::Alone(TaskUid(0))));
+    assert_eq!(choose(&queue, &Gate::default()), Some(Choice::Alone(TaskUid(0))));
     assert_eq!(choose(&Queue::default()), None);
 }

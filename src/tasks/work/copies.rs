@@ -51,7 +51,7 @@ pub(super) async fn dump(run: &mut Run<'_>) -> Result<End, Broken> {
 }
 
 /// The result of the work; `None` when a cancelation came in between.
-async fn unless_interrupted<T>(run: &Run<'_>, work: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn unless_interrupted<T>(run: &Run<'_>, work: impl Future<Output = T>) -> Option<T> {
     match select(pin!(work), pin!(run.plane.interrupt.wait())).await {
         Either::Left((done, _)) => Some(done),
         Either::Right(_) => None,

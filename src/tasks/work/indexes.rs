@@ -9,6 +9,7 @@ use shards::error::UserError;
 use super::{create_index, fail_batch, history, index_not_found, mark_made, may_create_index, operations};
 use crate::control::indexes::IndexError;
 use crate::control::storage::record::Changes;
+use crate::network::task::TaskNetwork;
 use crate::tasks::task::{Content, Outcome, Swap};
 use crate::tasks::worker::{Broken, End, Run};
 
@@ -23,13 +24,15 @@ pub(super) async fn create(run: &mut Run<'_>) -> Result<End, Broken> {
     let begun = run.plane.entries.borrow().get(&index).map(|entry| entry.made);
     let view = match (run.plane.state().index(&index), begun) {
         (Some(view), Some(false)) => view.clone(),
+        // Two instances that send documents here may both find the index missing.
+        (Some(view), _) if is_import(run) => view.clone(),
         (Some(_), _) => return fail_batch(run, already_exists(&index)).await,
         (None, _) => match create_index(run, &index).await? {
             Ok(view) => view,
             Err(error) => return fail_batch(run, error).await,
         },
     };
-    let view = match primary_key {
+    let view = match primary_key.filter(|key| view.primary_key.as_ref() != Some(key)) {
         Some(key) => match set_primary_key(run, view, key).await? {
             Some(Ok(view)) => view,
             Some(Err(error)) => return fail_batch(run, error).await,
@@ -40,6 +43,11 @@ pub(super) async fn create(run: &mut Run<'_>) -> Result<End, Broken> {
     let changes = mark_made(run, &index);
     run.finish(changes, vec![(index, Some(view))]).await?;
     Ok(End::Finished)
+}
+
+/// Whether the task comes from an instance that sends documents here.
+fn is_import(run: &Run<'_>) -> bool {
+    run.tasks.iter().all(|task| matches!(task.network, Some(TaskNetwork::Import { .. })))
 }
 
 /// Primary key, name, or both; nothing is changed when one of them cannot be.

@@ -8,6 +8,7 @@ mod history;
 mod indexes;
 mod settings;
 mod tasks;
+mod topology;
 
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ pub(super) async fn run_kind(run: &mut Run<'_>, kind: Kind) -> Result<End, Broke
         Kind::SnapshotCreation => copies::snapshot(run).await,
         Kind::DocumentEdition => edit::edit(run).await,
         Kind::Export => export::export(run).await,
+        Kind::NetworkTopologyChange => topology::advance(run).await,
         _ => refuse(run, "internal", "Such tasks").await,
     }
 }
@@ -107,8 +109,23 @@ async fn create_index(run: &Run<'_>, name: &str) -> Result<Result<Arc<IndexView>
         }
     };
     plane.entries.borrow_mut().insert(name.into(), entry);
+    let view = match deal_out(run, view).await {
+        Ok(view) => view,
+        Err(error) => return Ok(Err(error)),
+    };
     plane.publish_indexes(vec![(name.into(), Some(view.clone()))]).await;
     Ok(Ok(view))
+}
+
+/// Has a new index know the network shards.
+async fn deal_out(run: &Run<'_>, view: Arc<IndexView>) -> Result<Arc<IndexView>, IndexError> {
+    let mut batch = operations(run);
+    let Some(kept) = batch.kept.clone() else { return Ok(view) };
+    let mut settings = (*view.settings).clone();
+    settings.network_shards.clone_from(&kept.names);
+    batch.settings = Some(Arc::new(settings));
+    let prepared = run.plane.indexes.prepare(view, batch).await?;
+    prepared.commit(Vec::new()).await
 }
 
 /// The change that says that an index's storage is made, where that is not said yet.
@@ -125,5 +142,5 @@ fn mark_made(run: &Run<'_>, name: &str) -> Changes {
 
 /// A batch for the engine that does nothing yet.
 fn operations(run: &Run<'_>) -> Operations {
-    Operations { now: run.started_at, ..Operations::default() }
+    Operations { now: run.started_at, kept: run.plane.kept().map(Arc::new), ..Operations::default() }
 }

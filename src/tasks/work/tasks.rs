@@ -30,6 +30,14 @@ pub(super) async fn cancel(run: &mut Run<'_>) -> Result<End, Broken> {
     }
     run.tasks.extend(canceled);
     run.tasks.sort_by_key(|task| task.uid);
+    let change = run.plane.change.borrow().as_ref().map(|change| change.task);
+    if change.is_some_and(|uid| run.tasks.iter().any(|task| task.uid == uid && task.status == Status::Canceled)) {
+        // The network stays as it was asked for; documents stay where they are.
+        let changes = Changes { network_steps: Some(None), ..Changes::default() };
+        run.finish_then(changes, Vec::new(), |plane| drop(plane.change.take())).await?;
+        run.plane.find_change(None);
+        return Ok(End::Finished);
+    }
     run.finish(Changes::default(), Vec::new()).await?;
     Ok(End::Finished)
 }

@@ -7,6 +7,7 @@ use super::store::{ColumnError, ColumnWrite};
 use crate::facets::geo;
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
+use crate::network_shards::SHARD_FIELD;
 use crate::partition::trees::{
     FACET_FLAGS, FACET_NUMBERS, FACET_STRINGS, FACET_VALUES, GEO_CELLS, GEO_POINTS, GEO_SHAPES,
 };
@@ -48,6 +49,10 @@ impl ReindexPlan {
             if is && (!was || changes_meaning) {
                 plan.add.push(field);
             }
+        }
+        if old.network_shards != new.network_shards {
+            plan.drop.extend((!old.network_shards.is_empty()).then_some(SHARD_FIELD));
+            plan.add.extend((!new.network_shards.is_empty()).then_some(SHARD_FIELD));
         }
         plan
     }

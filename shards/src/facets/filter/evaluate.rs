@@ -14,6 +14,7 @@ use crate::facets::geo::{self, GeoPoint};
 use crate::facets::normalise::{normalise, number_bits, parse_number};
 use crate::facets::source::{FacetError, FacetSource};
 use crate::ids::FieldId;
+use crate::network_shards::SHARD_FIELD;
 
 /// Operators that an attribute does not take are refused with this code on every route.
 const OPERATOR_CODE: &str = "invalid_search_filter";
@@ -161,16 +162,25 @@ impl Evaluation<'_> {
         Ok(selected)
     }
 
-    /// An index without network shards knows no shard name.
+    /// The documents of network shards, by names that the index knows; one that is held elsewhere has none here.
     fn shard(&self, operator: &Operator) -> Result<RoaringBitmap, FacetError> {
+        let refuse = |message: String| FacetError::User(UserError::new(OPERATOR_CODE, message));
         let names = match operator {
             Operator::Compare(Comparison::Equal | Comparison::NotEqual, name) => std::slice::from_ref(name),
             Operator::In(names) => names.as_slice(),
-            _ => return Err(self.fail("`_shard` only takes the operators `=`, `!=`, `IN` and `NOT IN`")),
+            _ => return Err(refuse("`_shard` only takes the operators `=`, `!=`, `IN` and `NOT IN`".into())),
         };
-        match names.first() {
-            Some(name) => Err(self.fail(&format!("the shard `{name}` does not exist"))),
-            None => Ok(RoaringBitmap::new()),
+        let known = &self.source.settings().network_shards;
+        let mut selected = RoaringBitmap::new();
+        for name in names {
+            let Some(place) = known.iter().position(|other| other == name) else {
+                return Err(refuse(format!("the shard `{name}` does not exist")));
+            };
+            selected |= self.columns.with_number(SHARD_FIELD, number_bits(place as f64))?;
+        }
+        match operator {
+            Operator::Compare(Comparison::NotEqual, _) => Ok(self.source.documents() - selected),
+            _ => Ok(selected),
         }
     }
 

@@ -310,7 +310,7 @@ fn an_index_without_shards_or_vectors_knows_no_names() {
     assert_eq!(selected(&facets, "_vectors EXISTS"), Ok(vec![]));
     assert_eq!(selected(&facets, "_vectors.e.fragments.f NOT EXISTS"), Ok(vec![0]));
     for bad in ["_shard = s", "_shard EXISTS"] {
-        assert_eq!(selected(&facets, bad), Err("invalid_document_filter"), "{bad}");
+        assert_eq!(selected(&facets, bad), Err("invalid_search_filter"), "{bad}");
     }
     for bad in ["_vectors.x EXISTS", "_vectors.e.fragments.x EXISTS"] {
         assert_eq!(selected(&facets, bad), Err("invalid_document_filter"), "{bad}");

@@ -1,0 +1,191 @@
+//! Which tasks a network admits, and what they are told of it: decided where tasks get their numbers, one after another.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+use shards::error::UserError;
+use shards::network_shards::KeptShards;
+use uuid::Uuid;
+
+use super::Network;
+use super::change::no_change;
+use super::task::TaskNetwork;
+use crate::control::plane::ControlPlane;
+use crate::tasks::batcher::{ChangeGate, Gate};
+use crate::tasks::task::{Content, NewTask, Status, Task, TaskUid};
+
+/// Tasks of the leader that are remembered, so that one which is sent again is known.
+const ORIGINS_MAX: usize = 65_536;
+/// Tasks that are looked at for that at the start.
+const ORIGINS_SEARCHED: u32 = 10_000;
+
+/// The leader's tasks by their numbers there: the network they are for, and the task here.
+pub type Origins = BTreeMap<u32, (Uuid, TaskUid)>;
+
+/// What becomes of a task that asks to be accepted.
+pub enum Admission {
+    /// It is accepted.
+    Accepted,
+    /// It is here already, under this number.
+    Known(TaskUid),
+}
+
+impl ControlPlane {
+    /// Decides on a task under `network`, which a change of the topology replaces for all tasks after it.
+    ///
+    /// # Errors
+    /// `not_leader`, `network_version_too_old`, `unprocessed_network_task`, and those of imports.
+    pub(crate) fn admit(&self, new: &mut NewTask, network: &mut Arc<Network>) -> Result<Admission, UserError> {
+        if let Content::NetworkTopologyChange { change } = &new.content {
+            if let Some(known) = self.known(new, network) {
+                return Ok(Admission::Known(known));
+            }
+            let is_client = new.network.is_none();
+            if is_client && self.change.borrow().is_some() {
+                let message = "A change of the topology is under way. Wait until its task has ended, or cancel it.";
+                return Err(UserError::new("unprocessed_network_task", message));
+            }
+            if change.after.version <= network.version || (is_client && change.before.version != network.version) {
+                return Err(too_old(network));
+            }
+            *network = Arc::new(change.after.clone());
+        } else if !new.content.kind().is_write() {
+            return Ok(Admission::Accepted);
+        }
+        match &new.network {
+            None if network.leader.is_none() => {}
+            None if network.is_leader() && !self.outbox.is_deposed() => {
+                let network_version = network.version;
+                new.network = Some(TaskNetwork::Leader { remote_tasks: BTreeMap::new(), network_version });
+            }
+            None => {
+                let leader = network.leader.clone().unwrap_or_default();
+                let message = match network.is_leader() {
+                    true => "A later version of the network has another leader.".to_owned(),
+                    false => format!("Writes go to the leader of the network, `{leader}`."),
+                };
+                return Err(UserError::new("not_leader", message));
+            }
+            Some(TaskNetwork::Import { from, metadata, change }) => {
+                let under_way = self.change.borrow();
+                let under_way = under_way.as_ref().ok_or_else(no_change)?;
+                under_way.check_import(from, metadata, change.network_version)?;
+            }
+            Some(TaskNetwork::Origin(origin)) => {
+                if let Some(known) = self.known(new, network) {
+                    return Ok(Admission::Known(known));
+                }
+                if network.leader.is_some() && origin.network_version < network.version {
+                    return Err(too_old(network));
+                }
+            }
+            Some(TaskNetwork::Leader { .. }) => {}
+        }
+        Ok(Admission::Accepted)
+    }
+
+    /// The task here of a leader's task that was sent before.
+    fn known(&self, new: &NewTask, network: &Network) -> Option<TaskUid> {
+        let Some(TaskNetwork::Origin(origin)) = &new.network else { return None };
+        let origins = self.origins.borrow();
+        let (version, uid) = origins.get(&origin.remote_name)?.get(&origin.task_uid)?;
+        let is_led = network.leader.as_ref() == Some(&origin.remote_name);
+        (is_led && *version == origin.network_version).then_some(*uid)
+    }
+
+    /// Takes note of a task that was accepted.
+    pub(crate) fn note_accepted(self: &Rc<Self>, task: &Task) {
+        match &task.network {
+            Some(TaskNetwork::Origin(origin)) => {
+                let mut origins = self.origins.borrow_mut();
+                let of_leader = origins.entry(origin.remote_name.clone()).or_default();
+                of_leader.insert(origin.task_uid, (origin.network_version, task.uid));
+                if of_leader.len() > ORIGINS_MAX {
+                    of_leader.pop_first();
+                }
+            }
+            Some(TaskNetwork::Import { .. }) => {
+                if let Some(change) = &mut *self.change.borrow_mut() {
+                    change.note_import(task);
+                }
+            }
+            _ => {}
+        }
+        if task.network.as_ref().is_some_and(|network| network.version() > self.network.borrow().version) {
+            self.ahead.borrow_mut().insert(task.uid.0);
+        }
+    }
+
+    /// Takes over a network; tasks that waited for it need not wait any more.
+    pub(crate) fn use_network(&self, network: Arc<Network>) {
+        let version = network.version;
+        self.network.replace(network);
+        self.outbox.network_changed();
+        let queue = self.queue.borrow();
+        let waiting = std::mem::take(&mut *self.ahead.borrow_mut());
+        let is_ahead = |uid: &u32| {
+            let task = queue.held(TaskUid(*uid));
+            task.and_then(|task| task.network.as_ref()).is_some_and(|network| network.version() > version)
+        };
+        self.ahead.replace(waiting.iter().filter(is_ahead).collect());
+    }
+
+    /// What holds tasks back now.
+    pub(crate) fn gate(&self) -> Gate {
+        let queue = self.queue.borrow();
+        let change = self.change.borrow();
+        let change = change.as_ref().map(|change| {
+            let allowed = change.allowed(&queue);
+            let is_ready = match (change.steps.exported, change.steps.imported) {
+                (false, _) => allowed.is_empty(),
+                (true, None) => allowed.is_empty() && change.has_received_all(),
+                (true, Some(_)) => self.change_tick.get(),
+            };
+            // The leader's own task is not begun before the others have been told.
+            let first = self.outbox.first_undecided();
+            let is_ready = is_ready && first.is_none_or(|first| first > change.task.0);
+            ChangeGate { task: change.task, is_ready, allowed }
+        });
+        Gate { first_undecided: self.outbox.first_undecided(), ahead: self.ahead.borrow().clone(), change }
+    }
+
+    /// Which documents are kept here; `None`: all. Until the documents of a change have been sent, as before it.
+    pub(crate) fn kept(&self) -> Option<KeptShards> {
+        match &*self.change.borrow() {
+            Some(change) if !change.steps.exported => change.topology.before.kept(),
+            _ => self.network.borrow().kept(),
+        }
+    }
+
+    /// The tasks that others have still to take, when tasks end of which some have.
+    pub(crate) fn undelivered(&self, ended: &[Rc<Task>]) -> Option<RoaringBitmap> {
+        let is_concerned = ended.iter().any(|task| matches!(task.network, Some(TaskNetwork::Leader { .. })));
+        is_concerned.then(|| self.outbox.pending())
+    }
+
+    /// Takes up what was under way when the instance stopped.
+    pub(crate) fn resume_network(self: &Rc<Self>, undelivered: &RoaringBitmap) {
+        let waiting = self.queue.borrow().in_status(Status::Enqueued);
+        for uid in &(&waiting | undelivered) {
+            if let Ok(Some(task)) = self.task(TaskUid(uid)) {
+                drop(self.send_on(&task));
+            }
+        }
+        let newest = self.queue.borrow().in_range(0).max().unwrap_or_default();
+        for uid in newest.saturating_sub(ORIGINS_SEARCHED)..=newest {
+            if let Ok(Some(task)) = self.task(TaskUid(uid)) {
+                let is_import = matches!(task.network, Some(TaskNetwork::Import { .. }));
+                if task.network.is_some() && !is_import {
+                    self.note_accepted(&task);
+                }
+            }
+        }
+    }
+}
+
+fn too_old(network: &Network) -> UserError {
+    let message = format!("The network here has version {}, which is later than that of the request.", network.version);
+    UserError::new("network_version_too_old", message)
+}

@@ -1,0 +1,328 @@
+//! The leader's tasks on their way to the other instances.
+//!
+//! Each instance has a queue of its own, sent in the order of the tasks: what one has not taken, nothing overtakes. A task
+//! waits in the log until every instance has it or has refused it for good, also while an instance is away and over
+//! restarts; its `network` member says how it stands. An instance that sees a task twice knows it by its origin.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use futures_util::future::{Either, select};
+use roaring::RoaringBitmap;
+use shards::runtime::{Nanos, Queue};
+use url::Url;
+
+use super::failure;
+use super::forward::{Forward, forward};
+use super::headers;
+use super::task::{Origin, RemoteTask, TaskNetwork};
+use super::topology;
+use super::{Network, Remote};
+use crate::api::error::{ApiError, ErrorCode};
+use crate::control::inbox::Signal;
+use crate::control::plane::ControlPlane;
+use crate::control::storage::record::Changes;
+use crate::outgoing::{Deadlines, Request};
+use crate::tasks::task::{Content, Task, TaskUid};
+
+/// The first pause between two tries.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+/// The longest.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// The largest answer that is read, in bytes.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+/// Times of the messages of a leader.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// To connect.
+    pub connect: Duration,
+    /// For one try.
+    pub request: Duration,
+    /// For all tries until a client is told that an instance is away.
+    pub backoff: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { connect: seconds(3), request: seconds(30), backoff: seconds(25) }
+    }
+}
+
+/// What is on its way. On the control core.
+#[derive(Default)]
+pub struct Outbox {
+    queues: RefCell<BTreeMap<String, Rc<RemoteQueue>>>,
+    /// Tasks of which a client has not been told yet how they fared; they are not processed before that.
+    undecided: RefCell<RoaringBitmap>,
+    /// Whether another instance has said that this leader was left behind.
+    deposed: std::cell::Cell<bool>,
+}
+
+/// The tasks that one instance has not taken.
+#[derive(Default)]
+struct RemoteQueue {
+    pending: RefCell<BTreeSet<u32>>,
+    waiting: RefCell<Vec<(u32, oneshot::Sender<()>)>>,
+    wake: Signal,
+    failing_since: std::cell::Cell<Option<Nanos>>,
+}
+
+impl Outbox {
+    /// The smallest number of a task that must not be processed yet.
+    pub fn first_undecided(&self) -> Option<u32> {
+        self.undecided.borrow().min()
+    }
+
+    /// Whether this leader was left behind by a later version of the network.
+    pub fn is_deposed(&self) -> bool {
+        self.deposed.get()
+    }
+
+    /// Takes note that the network has another version now.
+    pub fn network_changed(&self) {
+        self.deposed.set(false);
+    }
+
+    /// Whether an instance has still to take this task.
+    pub fn is_pending(&self, uid: u32) -> bool {
+        self.queues.borrow().values().any(|queue| queue.pending.borrow().contains(&uid))
+    }
+
+    /// The finished and waiting tasks that some instance has still to take.
+    pub fn pending(&self) -> RoaringBitmap {
+        let queues = self.queues.borrow();
+        queues.values().flat_map(|queue| queue.pending.borrow().iter().copied().collect::<Vec<_>>()).collect()
+    }
+
+    /// Marks a task as not to be processed before [`ControlPlane::delivered`] says so.
+    pub fn hold(&self, uid: u32) {
+        self.undecided.borrow_mut().insert(uid);
+    }
+}
+
+impl RemoteQueue {
+    /// Tells those who wait for tasks that are decided.
+    fn tell(&self, is_decided: impl Fn(u32) -> bool) {
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        for (uid, sender) in waiting {
+            if is_decided(uid) {
+                // The client may have gone away.
+                let _ = sender.send(());
+            } else {
+                self.waiting.borrow_mut().push((uid, sender));
+            }
+        }
+    }
+}
+
+impl ControlPlane {
+    /// Puts a leader's task on its way; gives what to wait for.
+    pub(crate) fn send_on(self: &Rc<Self>, task: &Task) -> Vec<oneshot::Receiver<()>> {
+        let Some(TaskNetwork::Leader { remote_tasks, .. }) = &task.network else { return Vec::new() };
+        let unsent = receivers(&self.network.borrow(), &task.content);
+        let unsent = unsent.into_iter().filter(|name| remote_tasks.get(name).is_none_or(|task| task.pending));
+        unsent.map(|name| self.enqueue_for(name, task.uid.0)).collect()
+    }
+
+    fn enqueue_for(self: &Rc<Self>, name: String, uid: u32) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        let mut is_new = false;
+        let queue = {
+            let mut queues = self.outbox.queues.borrow_mut();
+            let made = || {
+                is_new = true;
+                Rc::new(RemoteQueue::default())
+            };
+            queues.entry(name.clone()).or_insert_with(made).clone()
+        };
+        queue.pending.borrow_mut().insert(uid);
+        queue.waiting.borrow_mut().push((uid, sender));
+        queue.wake.raise();
+        if is_new {
+            let plane = self.clone();
+            self.runtime.spawn(Queue::Indexing, Box::pin(async move { plane.deliver_tasks(&name, queue).await }));
+        }
+        receiver
+    }
+
+    /// Waits until every instance has taken a task, has refused it, or is known to be away. The task may be processed then.
+    pub(crate) async fn delivered(&self, uid: TaskUid, waits: Vec<oneshot::Receiver<()>>) {
+        for wait in waits {
+            // A queue that went with its instance says nothing more.
+            let _ = wait.await;
+        }
+        self.outbox.undecided.borrow_mut().remove(uid.0);
+        self.work.raise();
+    }
+
+    /// Sends one instance its tasks, in order; ends when the instance is no longer of the network and has taken all it should.
+    async fn deliver_tasks(&self, name: &str, queue: Rc<RemoteQueue>) {
+        let mut pause = PAUSE_FIRST;
+        loop {
+            let first = queue.pending.borrow().first().copied();
+            let Some(uid) = first else {
+                queue.wake.wait().await;
+                continue;
+            };
+            queue.wake.clear();
+            let error = match self.deliver_one(name, TaskUid(uid)).await {
+                Ok(task_uid) => {
+                    let done = RemoteTask { task_uid: Some(task_uid), error: None, pending: false };
+                    self.settle_delivery(name, &queue, uid, done).await;
+                    (pause, _) = (PAUSE_FIRST, queue.failing_since.take());
+                    continue;
+                }
+                Err(error) => error,
+            };
+            tracing::warn!(remote = name, task = uid, %error, "a task was not taken by a remote");
+            if error.code == ErrorCode::RemoteBadRequest {
+                self.look_for_successor(uid, &error);
+                let refused = RemoteTask { task_uid: None, error: Some(error.object()), pending: false };
+                self.settle_delivery(name, &queue, uid, refused).await;
+                (pause, _) = (PAUSE_FIRST, queue.failing_since.take());
+                continue;
+            }
+            let now = self.runtime.now();
+            let since = queue.failing_since.get().unwrap_or(now);
+            queue.failing_since.set(Some(since));
+            let gives_up =
+                error.code == ErrorCode::RemoteInvalidApiKey || now.since(since) >= self.config.patience.backoff;
+            if gives_up {
+                if !self.network.borrow().remotes.contains_key(name) {
+                    // It was removed and cannot be told.
+                    for uid in std::mem::take(&mut *queue.pending.borrow_mut()) {
+                        let lost = RemoteTask { task_uid: None, error: Some(error.object()), pending: false };
+                        self.settle_delivery(name, &queue, uid, lost).await;
+                    }
+                    continue;
+                }
+                for uid in queue.pending.borrow().iter() {
+                    let away = RemoteTask { task_uid: None, error: Some(error.object()), pending: true };
+                    self.note_delivery(name, *uid, away);
+                }
+                queue.tell(|_| true);
+            }
+            let woken = std::pin::pin!(queue.wake.wait());
+            match select(self.runtime.sleep(pause), woken).await {
+                Either::Left(_) => pause = (pause * 2).min(PAUSE_MAX),
+                Either::Right(_) => pause = PAUSE_FIRST,
+            }
+        }
+    }
+
+    /// A task for the present network that is too old elsewhere shows that another leader has taken over.
+    fn look_for_successor(&self, uid: u32, error: &ApiError) {
+        let task = self.task(TaskUid(uid)).ok().flatten();
+        let version = task.and_then(|task| task.network).map(|network| network.version());
+        let is_too_old = error.message.contains(ErrorCode::NetworkVersionTooOld.name());
+        if is_too_old && version == Some(self.network.borrow().version) {
+            tracing::error!("another leader has taken over the network; writes are refused here from now on");
+            self.outbox.deposed.set(true);
+        }
+    }
+
+    /// Sends one task; the number that it has there.
+    async fn deliver_one(&self, name: &str, uid: TaskUid) -> Result<u32, ApiError> {
+        let task = self.task(uid).ok().flatten();
+        let task = task.ok_or_else(|| ApiError::new(ErrorCode::RemoteBadRequest, "The task is gone."))?;
+        let network = self.network.borrow().clone();
+        let before = match &task.content {
+            Content::NetworkTopologyChange { change } => Some(&change.before),
+            _ => None,
+        };
+        let remote = network.remotes.get(name).or_else(|| before.and_then(|before| before.remotes.get(name))).cloned();
+        let remote = remote.ok_or_else(|| failure::unreadable(name, "it is not of the network any more"))?;
+        let message = match &task.content {
+            Content::NetworkTopologyChange { change } => topology::message(change, name),
+            _ => {
+                let payload = if task.content.has_payload() { self.log.payload(uid).await } else { Ok(Arc::default()) };
+                let payload = payload.map_err(|error| failure::unreadable(name, error))?;
+                forward(&task, payload)
+            }
+        };
+        let gone = || ApiError::new(ErrorCode::RemoteBadRequest, "The task is not one that is sent on.");
+        let message = message.ok_or_else(gone)?;
+        let own_name = network.own_name.clone().unwrap_or_default();
+        let version = task.network.as_ref().map(TaskNetwork::version).unwrap_or_default();
+        let origin = Origin { remote_name: own_name, task_uid: uid.0, network_version: version };
+        let mut request = self.message(name, &remote, message)?;
+        if let Some(before) = before {
+            let replaced = before.leader.as_ref().map_or(headers::UNLED.to_owned(), |_| before.version.to_string());
+            request = request.header(headers::PREVIOUS_VERSION, replaced);
+        }
+        let request = headers::write(request, &TaskNetwork::Origin(origin));
+        let answer = self.outgoing.fetch(request, ANSWER_BYTES_MAX).await;
+        let answer = answer.map_err(|error| failure::unanswered(name, &error))?;
+        if let Some(error) = failure::refused(name, &answer) {
+            return Err(error);
+        }
+        let body: serde_json::Value =
+            serde_json::from_slice(&answer.body).map_err(|error| failure::unreadable(name, error))?;
+        let uid = body["taskUid"].as_u64().and_then(|uid| u32::try_from(uid).ok());
+        uid.ok_or_else(|| failure::unreadable(name, "it names no task"))
+    }
+
+    /// A request of the leader's kind to an instance: the path of its URL gives way.
+    pub(crate) fn message(&self, name: &str, remote: &Remote, message: Forward) -> Result<Request, ApiError> {
+        let url = Url::parse(&remote.url).and_then(|url| url.join(&message.target));
+        let url = url.map_err(|error| {
+            let message = format!("The URL of the remote `{name}` cannot be called: {error}.");
+            ApiError::new(ErrorCode::RemoteCouldNotSendRequest, message)
+        })?;
+        let patience = self.config.patience;
+        let deadlines = Deadlines { connect: patience.connect, idle: patience.request, total: patience.request };
+        let request = Request::new(message.verb, url, deadlines).bearer(remote.write_api_key.as_deref());
+        Ok(match message.body {
+            Some((kind, body)) => request.body(kind, Rc::new(Arc::unwrap_or_clone(body))),
+            None => request,
+        })
+    }
+
+    /// Takes note of what became of a task for good.
+    async fn settle_delivery(&self, name: &str, queue: &RemoteQueue, uid: u32, outcome: RemoteTask) {
+        queue.pending.borrow_mut().remove(&uid);
+        self.note_delivery(name, uid, outcome.clone());
+        let is_held = self.queue.borrow().held(TaskUid(uid)).is_some();
+        if !is_held && let Ok(Some(mut task)) = self.store.task(TaskUid(uid)) {
+            if let Some(TaskNetwork::Leader { remote_tasks, .. }) = &mut task.network {
+                remote_tasks.insert(name.to_owned(), outcome);
+            }
+            let undelivered = Some(self.outbox.pending());
+            let changes = Changes { rewritten: vec![task], undelivered, ..Changes::default() };
+            if let Err(error) = self.store.commit(changes).await {
+                tracing::warn!(%error, task = uid, "what became of a task elsewhere could not be recorded");
+            }
+            if !self.outbox.is_pending(uid) {
+                self.log.release(std::iter::once(TaskUid(uid))).await;
+            }
+        }
+        queue.tell(|other| other == uid);
+    }
+
+    /// Shows what became of a task that is held here.
+    fn note_delivery(&self, name: &str, uid: u32, outcome: RemoteTask) {
+        self.queue.borrow_mut().change_network(TaskUid(uid), |network| {
+            if let TaskNetwork::Leader { remote_tasks, .. } = network {
+                remote_tasks.insert(name.to_owned(), outcome);
+            }
+        });
+    }
+}
+
+/// The instances that a task is for.
+fn receivers(network: &Network, content: &Content) -> Vec<String> {
+    let mut names: BTreeSet<&String> = network.remotes.keys().collect();
+    let mut own = vec![network.own_name.as_ref()];
+    if let Content::NetworkTopologyChange { change } = content {
+        names.extend(change.before.remotes.keys());
+        names.extend(change.after.remotes.keys());
+        own.extend([change.before.own_name.as_ref(), change.after.own_name.as_ref()]);
+    }
+    names.into_iter().filter(|name| !own.contains(&Some(*name))).cloned().collect()
+}

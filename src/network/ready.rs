@@ -1,0 +1,79 @@
+//! Whether the other instances can take part in a change of the topology.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use serde_json::Value;
+use url::Url;
+use uuid::Uuid;
+
+use super::topology::TopologyChange;
+use super::{Remote, failure};
+use crate::api::error::{ApiError, ErrorCode};
+use crate::http::Method;
+use crate::outgoing::{Client, Deadlines, Request};
+
+/// Instances asked side by side.
+const ASKED_AT_ONCE: usize = 40;
+/// Time for one answer.
+const PATIENCE: Deadlines =
+    Deadlines { connect: Duration::from_secs(3), idle: Duration::from_secs(10), total: Duration::from_secs(10) };
+/// The largest answer that is read, in bytes.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+/// Asks every other instance of either network. One that is being removed need not answer.
+///
+/// # Errors
+/// `feature_not_enabled`, `unprocessed_network_task`, `network_version_too_old` when another instance knows a later network;
+/// and why an instance that stays gives no answer.
+pub async fn check_others(client: &Client, change: &TopologyChange) -> Result<(), ApiError> {
+    let asked = change.others().into_iter().map(|name| async move {
+        let stays = change.after.remotes.get(name);
+        let remote = stays.or_else(|| change.before.remotes.get(name));
+        let answer = match remote {
+            Some(remote) => check(client, name, remote, change.before.version).await,
+            None => Ok(()),
+        };
+        if stays.is_some() { answer } else { Ok(()) }
+    });
+    let mut answers = stream::iter(asked).buffered(ASKED_AT_ONCE);
+    while let Some(answer) = answers.next().await {
+        answer?;
+    }
+    Ok(())
+}
+
+async fn check(client: &Client, name: &str, remote: &Remote, version: Uuid) -> Result<(), ApiError> {
+    let features = get(client, name, remote, "/experimental-features").await?;
+    if features["network"] != true {
+        let message = format!("The remote `{name}` needs the experimental feature `network`, which is off there.");
+        return Err(ApiError::new(ErrorCode::FeatureNotEnabled, message));
+    }
+    let tasks = "/tasks?types=networkTopologyChange&statuses=enqueued,processing&limit=1";
+    let tasks = get(client, name, remote, tasks).await?;
+    if tasks["results"].as_array().is_none_or(|tasks| !tasks.is_empty()) {
+        let message = format!("On the remote `{name}` an earlier change of the topology has not ended.");
+        return Err(ApiError::new(ErrorCode::UnprocessedNetworkTask, message));
+    }
+    let known = get(client, name, remote, "/network").await?;
+    let later = known["version"].as_str().and_then(|text| text.parse::<Uuid>().ok()).filter(|known| *known > version);
+    if later.is_some() && !known["leader"].is_null() {
+        let message =
+            format!("The remote `{name}` knows a later version of the network, which another instance leads.");
+        return Err(ApiError::new(ErrorCode::NetworkVersionTooOld, message));
+    }
+    Ok(())
+}
+
+async fn get(client: &Client, name: &str, remote: &Remote, target: &str) -> Result<Value, ApiError> {
+    let url = Url::parse(&remote.url).and_then(|url| url.join(target)).map_err(|error| {
+        let message = format!("The URL of the remote `{name}` cannot be called: {error}.");
+        ApiError::new(ErrorCode::RemoteCouldNotSendRequest, message)
+    })?;
+    let request = Request::new(Method::Get, url, PATIENCE).bearer(remote.write_api_key.as_deref());
+    let answer = client.fetch(request, ANSWER_BYTES_MAX).await.map_err(|error| failure::unanswered(name, &error))?;
+    match failure::refused(name, &answer) {
+        Some(error) => Err(error),
+        None => serde_json::from_slice(&answer.body).map_err(|error| failure::unreadable(name, error)),
+    }
+}

@@ -1,0 +1,147 @@
+//! A change of the network's topology, step by step. Between steps the task waits in the queue, so that what the steps wait
+//! for can be processed.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use shards::engine::BatchOp;
+
+use super::{fail_batch, operations};
+use crate::control::indexes::IndexError;
+use crate::control::plane::ControlPlane;
+use crate::control::storage::record::Changes;
+use crate::network::change::{Change, Message};
+use crate::network::export::export;
+use crate::network::task::TaskNetwork;
+use crate::tasks::task::{Outcome, Status, TaskUid};
+use crate::tasks::worker::{Broken, End, Run};
+
+/// Does the next step of the change under way.
+pub(super) async fn advance(run: &mut Run<'_>) -> Result<End, Broken> {
+    let change = run.plane.change.borrow().clone();
+    let Some(change) = change.filter(|change| run.tasks.first().is_some_and(|task| task.uid == change.task)) else {
+        return fail_batch(run, IndexError::Failed("a change of the topology is not known as such".into())).await;
+    };
+    if !change.steps.exported {
+        return send_documents(run, &change).await;
+    }
+    if change.steps.imported.is_none() {
+        let successful = imports_succeeded(run.plane, &change).map_err(Broken)?;
+        run.plane.step(|steps| steps.imported = Some(successful)).await.map_err(Broken)?;
+        run.plane.change_tick.set(true);
+        return Ok(End::Interrupted);
+    }
+    run.plane.change_tick.set(false);
+    report(run.plane, &change).await?;
+    let change = run.plane.change.borrow().clone();
+    match change {
+        Some(change) if change.is_agreed() => finish(run, &change).await,
+        _ => Ok(End::Interrupted),
+    }
+}
+
+/// The first step: deals the documents of every index out anew, and sends them to where they are missing.
+async fn send_documents(run: &mut Run<'_>, change: &Change) -> Result<End, Broken> {
+    let names: std::collections::BTreeSet<String> = change.topology.after.shards.keys().cloned().collect();
+    let indexes: Vec<_> = run.plane.state().indexes.iter().map(|(uid, view)| (uid.clone(), view.clone())).collect();
+    for (uid, view) in indexes {
+        if view.settings.network_shards == names {
+            continue;
+        }
+        let mut settings = (*view.settings).clone();
+        settings.network_shards.clone_from(&names);
+        let mut batch = operations(run);
+        batch.settings = Some(Arc::new(settings));
+        let prepared = match run.prepare(view, batch).await {
+            None => return Ok(End::Interrupted),
+            Some(Ok(prepared)) => prepared,
+            Some(Err(error)) => return fail_batch(run, error).await,
+        };
+        match run.commit_step(prepared).await? {
+            Ok(view) => run.plane.publish_indexes(vec![(uid.to_string(), Some(view))]).await,
+            Err(error) => return fail_batch(run, error).await,
+        }
+    }
+    match super::copies::unless_interrupted(run, export(run.plane, change)).await {
+        Some(Ok(())) => run.plane.step(|steps| steps.exported = true).await.map_err(Broken)?,
+        Some(Err(error)) => {
+            tracing::warn!(error, "documents that move could not be read; they are tried again");
+            run.plane.runtime.sleep(std::time::Duration::from_secs(1)).await;
+        }
+        None => {}
+    }
+    Ok(End::Interrupted)
+}
+
+/// Whether all that came in this change could be added.
+fn imports_succeeded(plane: &ControlPlane, change: &Change) -> Result<bool, crate::control::ControlError> {
+    let later = plane.queue.borrow().in_range(change.task.0);
+    for uid in later {
+        let Some(task) = plane.task(TaskUid(uid))? else { continue };
+        let is_import = matches!(&task.network, Some(TaskNetwork::Import { change: of, .. }) if of.network_version == change.version());
+        if is_import && matches!(task.status, Status::Failed | Status::Canceled) {
+            tracing::warn!(task = uid, "documents that moved here could not be added; no instance deletes any");
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Tells the others that everything has come; those that have not heard it are told again at each look.
+async fn report(plane: &ControlPlane, change: &Change) -> Result<(), Broken> {
+    let successful = change.steps.imported.unwrap_or_default();
+    let own_name = change.topology.own_name().unwrap_or_default();
+    for name in change.topology.others() {
+        if change.steps.told.contains(name) {
+            continue;
+        }
+        match plane.tell(change, name, Message::ImportFinished(own_name.into(), successful)).await {
+            Ok(()) => plane.step(|steps| drop(steps.told.insert(name.into()))).await.map_err(Broken)?,
+            Err(error) => tracing::debug!(remote = name, %error, "a remote has not heard that an import has ended"),
+        }
+    }
+    Ok(())
+}
+
+/// The last step: what other instances have now is deleted here.
+async fn finish(run: &mut Run<'_>, change: &Change) -> Result<End, Broken> {
+    let kept = change.topology.after.kept().unwrap_or_default();
+    let stale: Vec<String> = kept.names.difference(&kept.own).map(|name| json!(name).to_string()).collect();
+    let mut moved = 0;
+    let indexes: Vec<_> = run.plane.state().indexes.iter().map(|(uid, view)| (uid.clone(), view.clone())).collect();
+    for (uid, view) in indexes {
+        if stale.is_empty() || !change.may_delete() || view.documents == 0 {
+            continue;
+        }
+        let mut batch = operations(run);
+        batch.ops.push(BatchOp::DeleteByFilter(Value::from(format!("_shard IN [{}]", stale.join(", ")))));
+        let prepared = match run.prepare(view, batch).await {
+            None => return Ok(End::Interrupted),
+            Some(Ok(prepared)) => prepared,
+            Some(Err(error)) => return fail_batch(run, error).await,
+        };
+        let deleted = prepared.outcomes().first().and_then(|outcome| outcome.as_ref().ok());
+        let deleted = deleted.map_or(0, |outcome| outcome.documents);
+        if deleted == 0 {
+            prepared.abort().await;
+            continue;
+        }
+        moved += deleted;
+        match run.commit_step(prepared).await? {
+            Ok(view) => run.plane.publish_indexes(vec![(uid.to_string(), Some(view))]).await,
+            Err(error) => return fail_batch(run, error).await,
+        }
+    }
+    let message = if change.may_delete() {
+        "The documents are where the new topology has them."
+    } else {
+        "Some documents could not be moved; nothing was deleted anywhere."
+    };
+    for task in &mut run.tasks {
+        task.outcome = Outcome::Shown(change.topology.details(moved, message));
+    }
+    let changes = Changes { network_steps: Some(None), ..Changes::default() };
+    run.finish_then(changes, Vec::new(), |plane| drop(plane.change.take())).await?;
+    run.plane.find_change(None);
+    Ok(End::Finished)
+}
