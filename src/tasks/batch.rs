@@ -126,6 +126,9 @@ impl Batch {
         let status: Map<_, _> = self.stats.status.iter().map(|(status, n)| named((status.name(), n))).collect();
         let kinds: Map<_, _> = self.stats.kinds.iter().map(|(kind, n)| named((kind.name(), n))).collect();
         let indexes: Map<_, _> = self.stats.indexes.iter().map(|(index, n)| named((index, n))).collect();
+        let took = self.finished_at.map(|end| view::duration(end.since(self.started_at)));
+        let trace: Map<String, Value> =
+            took.map(|took| ("processing tasks".to_owned(), took.into())).into_iter().collect();
         json!({
             "uid": self.uid.0,
             "progress": progress.map(Progress::object),
@@ -135,6 +138,7 @@ impl Batch {
                 "status": status,
                 "types": kinds,
                 "indexUids": indexes,
+                "progressTrace": trace,
             },
             "duration": self.finished_at.map(|end| view::duration(end.since(self.started_at))),
             "startedAt": self.started_at.to_string(),
@@ -251,6 +255,7 @@ mod tests {
         let wanted = json!({
             "totalNbTasks": 3, "status": {"succeeded": 2, "failed": 1},
             "types": {"documentDeletion": 2, "dumpCreation": 1}, "indexUids": {"a": 2},
+            "progressTrace": {"processing tasks": "PT0.001S"},
         });
         let object = batch.object(None);
         assert_eq!(object["stats"], wanted);

@@ -96,7 +96,7 @@ async fn report(plane: &ControlPlane, change: &Change) -> Result<(), Broken> {
             continue;
         }
         match plane.tell(change, name, Message::ImportFinished(own_name.into(), successful)).await {
-            Ok(()) => plane.step(|steps| drop(steps.told.insert(name.into()))).await.map_err(Broken)?,
+            Ok(()) => plane.step(|steps| steps.told.extend([name.to_owned()])).await.map_err(Broken)?,
             Err(error) => tracing::debug!(remote = name, %error, "a remote has not heard that an import has ended"),
         }
     }
