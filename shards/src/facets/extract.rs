@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use ahash::AHashSet;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use crate::facets::geo::shapes::{Shape, shape_of};
 use crate::document::primary_key::KeyFinder;
+use crate::facets::geo::shapes::{Shape, shape_of};
 use crate::facets::geo::{self, GeoPoint};
 use crate::facets::normalise::{cut, normalise, number_bits};
 use crate::fields::FieldsMap;

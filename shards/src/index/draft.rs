@@ -226,7 +226,7 @@ impl Draft {
         documents: Admitted,
         kept: Option<&KeptShards>,
     ) -> Result<OpOutcome, OpError> {
-        self.check_new(addition, &documents)?;
+        self.check_new(addition, &documents, kept)?;
         let mut distinct = RoaringBitmap::new();
         let mut passed_over: AHashSet<String> = AHashSet::new();
         for (id, change) in documents {
@@ -256,12 +256,18 @@ impl Draft {
     }
 
     /// Checks that new documents bring the vectors that nobody else can make.
-    fn check_new(&self, addition: &Addition<'_>, documents: &Admitted) -> Result<(), OpError> {
+    fn check_new(
+        &self,
+        addition: &Addition<'_>,
+        documents: &Admitted,
+        kept: Option<&KeptShards>,
+    ) -> Result<(), OpError> {
         if addition.skip_creation || self.settings.embedders.values().all(|embedder| !is_user_provided(embedder)) {
             return Ok(());
         }
         for (id, change) in documents.chunks().flatten() {
-            if self.number(id)?.is_none()
+            if kept.is_none_or(|kept| kept.keeps(id))
+                && self.number(id)?.is_none()
                 && let Some(name) = missing_entry(&self.settings, self.vectors(*change))?
             {
                 return Err(missing(name, id).into());

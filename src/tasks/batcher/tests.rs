@@ -221,5 +221,5 @@ fn a_swap_begins_alone() {
         queue.insert(task);
     }
     assert_eq!(choose(&queue, &Gate::default()), Some(Choice::Alone(TaskUid(0))));
-    assert_eq!(choose(&Queue::default()), None);
+    assert_eq!(choose(&Queue::default(), &Gate::default()), None);
 }
