@@ -89,6 +89,8 @@ pub fn settings(corpus: &Corpus, rng: &mut StdRng, round: usize) -> Value {
         "searchableAttributes": texts,
         "filterableAttributes": filterable,
         "sortableAttributes": sortable,
+        // What is compared are answers: none may be cut short by a machine that is busy.
+        "searchCutoffMs": 60_000,
     });
     if round == 0 {
         return settings;
