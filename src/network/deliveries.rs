@@ -196,7 +196,8 @@ impl ControlPlane {
             if gives_up {
                 if !self.network.borrow().remotes.contains_key(name) {
                     // It was removed and cannot be told.
-                    for uid in std::mem::take(&mut *queue.pending.borrow_mut()) {
+                    let lost_tasks = queue.pending.take();
+                    for uid in lost_tasks {
                         let lost = RemoteTask { task_uid: None, error: Some(error.object()), pending: false };
                         self.settle_delivery(name, &queue, uid, lost).await;
                     }

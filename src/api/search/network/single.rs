@@ -23,7 +23,7 @@ const PREFIX: &str = "Inside `.queries[0]`: ";
 /// A search by its client's `useNetwork`.
 pub(in crate::api::search) enum Search {
     /// Of what this instance has.
-    Here(OneSearch),
+    Here(Box<OneSearch>),
     /// Of what all instances have.
     Everywhere(Box<NetworkSearch>),
 }
@@ -50,7 +50,7 @@ impl Search {
         params: SearchParams,
     ) -> Result<Self, ApiError> {
         if !takes_part(&state.network, params.use_network, state.features.network) {
-            return OneSearch::new(call, state, uid, params).map(Self::Here);
+            return OneSearch::new(call, state, uid, params).map(|search| Self::Here(Box::new(search)));
         }
         let request = params.request.clone();
         let facets = request.facets.clone();
