@@ -3,6 +3,9 @@
 //! Everything here blocks and burns, so it runs on side threads; the arithmetic has threads of its own, half as many as the
 //! machine has cores, so that the executors keep the others.
 
+// No executor runs any of this, so it may block.
+#![allow(clippy::disallowed_methods)]
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 

@@ -168,6 +168,9 @@ fn put_rest(out: &mut Vec<u8>, name: &str, json: &str) {
     }
 }
 
+/// An entry with the name of its embedder and its own bytes.
+pub type NamedEntry<'a> = (&'a str, SentEntry, &'a [u8]);
+
 /// Entries as bytes, read one after another.
 pub struct Entries<'a>(pub &'a [u8]);
 
@@ -176,7 +179,7 @@ impl<'a> Entries<'a> {
     ///
     /// # Errors
     /// [`PartitionError::Damaged`].
-    pub fn next(&mut self) -> Result<Option<(&'a str, SentEntry, &'a [u8])>, PartitionError> {
+    pub fn next_entry(&mut self) -> Result<Option<NamedEntry<'a>>, PartitionError> {
         if self.0.is_empty() {
             return Ok(None);
         }
@@ -214,7 +217,7 @@ impl<'a> Entries<'a> {
 /// [`PartitionError::Damaged`].
 pub fn find(entries: &[u8], name: &str) -> Result<Option<SentEntry>, PartitionError> {
     let mut entries = Entries(entries);
-    while let Some((other, entry, _)) = entries.next()? {
+    while let Some((other, entry, _)) = entries.next_entry()? {
         if other == name {
             return Ok(Some(entry));
         }
@@ -233,7 +236,7 @@ pub fn merge(old: &[u8], new: &[u8]) -> Result<Vec<u8>, PartitionError> {
     let mut merged: BTreeMap<&str, &[u8]> = BTreeMap::new();
     for (at, entries) in [old, new].into_iter().enumerate() {
         let mut entries = Entries(entries);
-        while let Some((name, entry, bytes)) = entries.next()? {
+        while let Some((name, entry, bytes)) = entries.next_entry()? {
             // Neither vectors nor the wish for them: nothing changes for a document that is there.
             if at == 0 || entry.vectors.is_some() || entry.regenerate {
                 merged.insert(name, bytes);

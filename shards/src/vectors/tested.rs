@@ -23,7 +23,7 @@ pub fn documents(
     let mut found = RoaringBitmap::new();
     let Some(name) = &test.embedder else {
         for name in settings.embedders.keys() {
-            found |= vectors.get(name).map(|of| any(of)).unwrap_or_default();
+            found |= vectors.get(name).map(any).unwrap_or_default();
         }
         return Ok(found);
     };

@@ -134,7 +134,7 @@ impl VectorsWriter {
     ) -> Result<(), PartitionError> {
         let mut sent: BTreeMap<&str, SentEntry> = BTreeMap::new();
         let mut rest = Entries(entries);
-        while let Some((name, entry, _)) = rest.next()? {
+        while let Some((name, entry, _)) = rest.next_entry()? {
             sent.insert(name, entry);
         }
         let is_new = !known || kind == ChangeKind::Create;
