@@ -52,7 +52,7 @@ impl Service {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/embed", listener.local_addr().unwrap());
         let service = Self { url, seen: Arc::default() };
-        let (seen, mut statuses) = (service.seen.clone(), statuses.to_vec().into_iter());
+        let (seen, mut statuses) = (service.seen.clone(), Vec::from(statuses).into_iter());
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 answer(stream.unwrap(), statuses.next().unwrap_or(200), dimensions, &seen);

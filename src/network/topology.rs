@@ -138,7 +138,8 @@ mod tests {
     /// Every document that an instance has after a change and had not before is sent there by one instance that had it.
     #[test]
     fn each_document_is_sent_once_to_where_it_is_missing() {
-        let changes: [(&[(&str, &str)], &[(&str, &str)]); 4] = [
+        type Shards<'a> = &'a [(&'a str, &'a str)];
+        let changes: [(Shards, Shards); 4] = [
             (&[("s", "a b"), ("t", "b c")], &[("s", "a c"), ("t", "b c")]),
             (&[("s", "a b"), ("t", "b c")], &[("s", "a"), ("t", "b"), ("u", "a c")]),
             (&[("s", "a b"), ("t", "b c"), ("u", "a c")], &[("s", "b c"), ("t", "a b")]),
@@ -146,7 +147,7 @@ mod tests {
         ];
         for (before, after) in changes {
             let of = |own: &str| TopologyChange { before: network(own, before), after: network(own, after) };
-            let has = |shards: &[(&str, &str)], id: &str, name: &str| {
+            let has = |shards: Shards, id: &str, name: &str| {
                 let shard = rendezvous(shards.iter().map(|(shard, _)| *shard), id);
                 shards.iter().any(|(other, on)| Some(*other) == shard && on.split(' ').any(|word| word == name))
             };

@@ -8,7 +8,7 @@
 //! is ready and is woken only [`EVERY_QUIET`]: each wake costs some tens of microseconds, a tenth of a processor at the faster
 //! pace.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -20,6 +20,9 @@ const EVERY: Duration = Duration::from_millis(2);
 const EVERY_QUIET: Duration = Duration::from_millis(20);
 /// Wakes without any other task polled that make a core quiet.
 const QUIET_BEATS: u32 = 10;
+/// Wakes that a core may leave unanswered before it gets no more. Every one holds a reference to the task, and glommio 0.9
+/// counts these in 16 bits with a sign: a core that is held up for a minute must not end the process.
+const UNANSWERED_MAX: u32 = 1 << 14;
 
 /// What the thread knows of one core. On cache lines of its own: the core counts all the time.
 #[derive(Default)]
@@ -27,6 +30,8 @@ const QUIET_BEATS: u32 = 10;
 struct Pulsed {
     /// Set while the core runs. Locked by it when it starts and when it ends, never in between.
     waker: Mutex<Option<Waker>>,
+    /// Wakes since the woken task was last polled.
+    unanswered: AtomicU32,
     polls: AtomicU64,
 }
 
@@ -34,6 +39,15 @@ impl Pulsed {
     fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
         // An option is never half changed.
         self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        if self.unanswered.load(Ordering::Relaxed) < UNANSWERED_MAX
+            && let Some(waker) = &*self.waker()
+        {
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
+            waker.wake_by_ref();
+        }
     }
 }
 
@@ -104,10 +118,8 @@ impl Pulse {
                 for (core, pace) in beaten.iter().zip(&mut paces) {
                     pace.look(core.polls.load(Ordering::Relaxed));
                     all_quiet &= pace.is_quiet();
-                    if (wait == EVERY_QUIET || pace.is_due())
-                        && let Some(waker) = &*core.waker()
-                    {
-                        waker.wake_by_ref();
+                    if wait == EVERY_QUIET || pace.is_due() {
+                        core.wake();
                     }
                 }
                 wait = if all_quiet { EVERY_QUIET } else { EVERY };
@@ -127,6 +139,7 @@ impl Pulse {
         let (cores, core) = (self.cores.clone(), usize::from(core));
         let mut registered = false;
         let task = std::future::poll_fn(move |context| {
+            cores[core].unanswered.store(0, Ordering::Relaxed);
             if !registered {
                 *cores[core].waker() = Some(context.waker().clone());
                 registered = true;
@@ -179,6 +192,19 @@ mod tests {
         let last = counted.0.load(Ordering::Relaxed);
         std::thread::park_timeout(Duration::from_millis(20));
         assert_eq!(counted.0.load(Ordering::Relaxed), last);
+    }
+
+    #[test]
+    fn a_core_that_is_held_up_is_not_woken_without_end() {
+        let counted = Arc::new(Counted::default());
+        let core = Pulsed::default();
+        *core.waker() = Some(Waker::from(counted.clone()));
+        let wake = || (0..3 * UNANSWERED_MAX).for_each(|_| core.wake());
+        wake();
+        assert_eq!(counted.0.load(Ordering::Relaxed), u64::from(UNANSWERED_MAX));
+        core.unanswered.store(0, Ordering::Relaxed);
+        wake();
+        assert_eq!(counted.0.load(Ordering::Relaxed), 2 * u64::from(UNANSWERED_MAX));
     }
 
     #[test]
