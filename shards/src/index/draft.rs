@@ -265,12 +265,15 @@ impl Draft {
         if addition.skip_creation || self.settings.embedders.values().all(|embedder| !is_user_provided(embedder)) {
             return Ok(());
         }
+        let mut seen: AHashSet<&str> = AHashSet::new();
         for (id, change) in documents.chunks().flatten() {
+            // Of a document that comes twice the first is the new one.
             if kept.is_none_or(|kept| kept.keeps(id))
                 && self.number(id)?.is_none()
+                && seen.insert(id)
                 && let Some(name) = missing_entry(&self.settings, self.vectors(*change))?
             {
-                return Err(missing(name, id).into());
+                return Err(missing(name, Some(id)).into());
             }
         }
         Ok(())

@@ -62,10 +62,8 @@ pub async fn resettle(
         }
         if is_user_provided(&embedder) {
             // Nobody makes the vectors any more that these documents are to get.
-            if !is_user_provided(old)
-                && let Some(doc) = work.regenerated(documents).min()
-            {
-                return Err(work.missing(&doc.to_string()).into());
+            if !is_user_provided(old) && !work.regenerated(documents).is_empty() {
+                return Err(work.missing().into());
             }
             continue;
         }
@@ -144,7 +142,7 @@ async fn take_entries(
         };
         let wanted = work.apply(doc, entry, Known { is_new: true, changed: true }, maker.again()).await?;
         if wanted && work.is_user_provided() {
-            return Err(work.missing(&doc.to_string()).into());
+            return Err(work.missing().into());
         }
     }
     Ok(moved)

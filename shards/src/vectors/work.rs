@@ -193,7 +193,11 @@ impl Work {
         let metric = if is_quantized(&self.embedder) { Metric::Hamming } else { Metric::Cosine };
         let (disk, path) = (maker.runtime.disk(), maker.root.join(&folder));
         let config = Config::new(dimensions, metric);
-        let partition = VectorPartition::create(disk, &path, config, Budget::default()).await?;
+        let partition = VectorPartition::create(disk.clone(), &path, config, Budget::default()).await?;
+        // The files are of no use after a power cut when the names of their folders are lost.
+        for folder in [Some(maker.root), maker.root.parent()].into_iter().flatten() {
+            disk.sync_dir(folder).await?;
+        }
         let snapshot = partition.snapshot();
         self.draft = None;
         self.graph = Some(Graph { folder, partition, snapshot });
@@ -294,8 +298,8 @@ impl Work {
     }
 
     /// The error for a document that has no vectors where only documents bring them.
-    pub fn missing(&self, id: &str) -> UserError {
-        missing(&self.name, id)
+    pub fn missing(&self) -> UserError {
+        missing(&self.name, None)
     }
 }
 
@@ -306,10 +310,11 @@ impl Maker<'_> {
     }
 }
 
-/// The error for a document `id` that must bring vectors for the embedder `name` and does not.
-pub fn missing(name: &str, id: &str) -> UserError {
+/// The error for a document (`id`, where it is known) that must bring vectors for the embedder `name` and does not.
+pub fn missing(name: &str, id: Option<&str>) -> UserError {
+    let document = id.map_or_else(|| "a document".to_owned(), |id| format!("document `{id}`"));
     let message = format!(
-        "While embedding documents for embedder `{name}`: no vectors provided for document `{id}`. Check the spelling of \
+        "While embedding documents for embedder `{name}`: no vectors provided for {document}. Check the spelling of \
          `_vectors` and of the embedder's name, or send `\"_vectors\": {{\"{name}\": null}}` for a document without vectors."
     );
     UserError::new("vector_embedding_error", message)

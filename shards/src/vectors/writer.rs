@@ -151,7 +151,7 @@ impl VectorsWriter {
             let known = Known { is_new, changed };
             let wanted = work.apply(doc.0, sent.remove(name.as_str()), known, maker.again()).await?;
             if wanted && work.is_user_provided() {
-                return Err(work.missing(&doc.0.to_string()).into());
+                return Err(work.missing().into());
             }
             keep_old |= wanted && !is_new;
         }

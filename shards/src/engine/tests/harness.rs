@@ -20,6 +20,7 @@ use crate::partition::reader::PartitionReader;
 use crate::query::TermSource;
 use crate::runtime::{Nanos, Runtime, SimCluster, SimConfig, SimEnd};
 use crate::timestamp::Timestamp;
+use crate::vectors::EmbedderHost;
 
 /// Steps of a simulated run; more means that something runs for ever.
 const STEPS_MAX: u64 = 200_000_000;
@@ -104,6 +105,11 @@ pub fn config(forced_partitions: Option<u16>, split_documents: u32) -> EngineCon
 }
 
 impl Bench {
+    /// Names who embeds texts, on all cores.
+    pub fn set_embedders(&self, host: &Rc<dyn EmbedderHost>) {
+        self.engines.borrow().values().for_each(|engine| engine.set_embedders(host.clone()));
+    }
+
     /// Prepares and commits.
     pub async fn batch(&self, view: &IndexView, batch: Batch) -> (IndexView, Vec<Result<OpOutcome, &'static str>>) {
         let prepared = self.engine.prepare(view, batch).await.unwrap();

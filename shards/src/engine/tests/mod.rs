@@ -4,3 +4,4 @@ mod harness;
 mod model;
 mod recovery;
 mod search;
+mod vectors;

@@ -83,7 +83,12 @@ pub async fn search(
     plan::check(request, index.settings, index.fields)?;
     let total_max = index.settings.pagination.max_total_hits;
     let (offset, limit) = request.page.window(total_max);
-    let found = find(index, request, semantic, (ask, pacer), offset + limit).await?;
+    let mut found = find(index, request, semantic, (ask, pacer), offset + limit).await?;
+    let merged = found.keyword.is_some() && found.semantic.is_some();
+    if merged && !request.page.is_exact() && plan::distinct_field(request, index.settings).is_some() {
+        // The interface counts no document of a group that the pages before have shown.
+        found.total = found.total.saturating_sub(offset.min(found.hits.len() as u64));
+    }
     let pins = found.pins().iter().map(|pin| (pin.position, Place::Pinned(*pin)));
     let places = placed(found.hits.iter().map(|hit| Place::Found(*hit)), pins);
     let places: Vec<Place> = places.skip(offset as usize).take(limit as usize).collect();
