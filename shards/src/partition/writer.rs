@@ -142,6 +142,8 @@ pub struct PartitionWriter {
     words: WordReader,
     gatherer: Gatherer,
     columns: ColumnWriter,
+    /// The document changed last.
+    last: Option<u32>,
     documents: RoaringBitmap,
     chunks_touched: BTreeSet<u16>,
     dictionary: Dictionary,
@@ -176,6 +178,7 @@ impl PartitionWriter {
             facts,
             gatherer: Gatherer::default(),
             columns: ColumnWriter::new(),
+            last: None,
             documents: (*memory.documents).clone(),
             chunks_touched: BTreeSet::new(),
             dictionary: memory.dictionary.clone(),
@@ -240,6 +243,10 @@ impl PartitionWriter {
         let primary_key = self.facts.primary_key.clone();
         let mut extractor = Extractor::new(&settings).with_key(primary_key.as_deref());
         for RecordChange { doc, kind, record, vectors } in chunk.iter() {
+            if self.last.replace(doc.0).is_some_and(|last| last >= doc.0) {
+                // A second pass: what is gathered holds each document once.
+                self.flush().await?;
+            }
             let known = self.documents.contains(doc.0);
             self.change(&mut extractor, doc, kind, record)?;
             if self.vectors.is_active() && !chunk.carried {

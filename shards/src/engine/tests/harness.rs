@@ -85,6 +85,9 @@ pub fn run<T: 'static, Fut: Future<Output = T> + 'static>(
             if runtime.core() == CoreId(0) {
                 let _done = Done(done.clone());
                 let test = test.take().expect("the test runs once");
+                while bench.engines.borrow().len() < usize::from(cores) {
+                    runtime.sleep(std::time::Duration::from_millis(1)).await;
+                }
                 let result = test(bench).await;
                 *outcome.borrow_mut() = Some(result);
             }
