@@ -25,8 +25,11 @@ const TEXTS_AT_ONCE: usize = 8;
 /// Models in memory. Of more, the one loaded first goes.
 const MODELS_MAX: usize = 4;
 
+/// What names a model, and the model.
+type NamedModel = (LocalModel, Arc<Loaded>);
+
 /// The models in memory, for all cores. Only side threads wait for the lock, for as long as a model is read.
-static MODELS: LazyLock<Mutex<Vec<(LocalModel, Arc<Loaded>)>>> = LazyLock::new(Mutex::default);
+static MODELS: LazyLock<Mutex<Vec<NamedModel>>> = LazyLock::new(Mutex::default);
 
 /// A model in memory.
 struct Loaded {
