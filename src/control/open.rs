@@ -236,6 +236,7 @@ impl Start {
             outbox: Outbox::default(),
             change: RefCell::new(None),
             change_tick: Cell::new(true),
+            change_found: Signal::default(),
             origins: RefCell::default(),
             ahead: RefCell::new(ahead),
             undelivered: RefCell::new(undelivered),

@@ -105,6 +105,8 @@ pub struct ControlPlane {
     pub(crate) change: RefCell<Option<Change>>,
     /// Whether it is time to look how others fare with it.
     pub(crate) change_tick: Cell<bool>,
+    /// A change is under way that was not before.
+    pub(crate) change_found: Signal,
     /// Tasks that leaders have sent.
     pub(crate) origins: RefCell<BTreeMap<String, Origins>>,
     /// Waiting tasks for a network that is not known here yet.
@@ -146,11 +148,12 @@ impl ControlPlane {
         self.runtime.spawn(RunQueue::Indexing, Box::pin(async move { plane.run_changes().await }));
     }
 
-    /// Has the worker look at the change of the network now and then; never returns.
+    /// Has the worker look at a change of the network now and then, as long as there is one; never returns.
     async fn run_change_ticks(&self) {
         loop {
-            self.runtime.sleep(CHANGE_LOOK).await;
-            if self.change.borrow().is_some() {
+            self.change_found.wait().await;
+            while self.change.borrow().is_some() {
+                self.runtime.sleep(CHANGE_LOOK).await;
                 self.change_tick.set(true);
                 self.work.raise();
             }

@@ -265,6 +265,9 @@ impl ControlPlane {
                 }
             }
         }
+        if change.is_some() {
+            self.change_found.raise();
+        }
         self.change.replace(change);
     }
 }
