@@ -223,6 +223,21 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
+/// The first eight of the `len` bytes at `start`, as a number that orders as they do; missing ones count as zeros.
+fn first_word(bytes: &[u8], start: usize, len: usize) -> u64 {
+    match bytes.get(start..start + 8) {
+        Some(word) if len >= 8 => word.try_into().map_or(0, u64::from_be_bytes),
+        Some(word) => word.try_into().map_or(0, u64::from_be_bytes) & !(u64::MAX >> (8 * len as u32)),
+        None => {
+            let mut word = [0; 8];
+            let end = bytes.len().min(start + len.min(8));
+            let found = bytes.get(start..end).unwrap_or_default();
+            word[..found.len()].copy_from_slice(found);
+            u64::from_be_bytes(word)
+        }
+    }
+}
+
 /// A value as a node refers to it.
 pub(crate) enum ValueRef<'a> {
     Inline(&'a [u8]),
@@ -257,6 +272,32 @@ impl<'a> PageRef<'a> {
 
     fn lengths_bytes(self) -> usize {
         if self.kind() == KIND_LEAF { LEAF_LENGTHS_BYTES } else { BRANCH_LENGTHS_BYTES }
+    }
+
+    /// Where `probe` is among the keys, as [`NodeRef::search`] tells it; `None` when an entry lies outside of the page.
+    fn search(self, probe: &[u8]) -> Option<Result<usize, usize>> {
+        let (prefix, count, lengths_bytes) = (self.prefix(), self.count(), self.lengths_bytes());
+        let Some(wanted) = probe.strip_prefix(prefix) else {
+            return Some(Err(if prefix > probe { 0 } else { count }));
+        };
+        let wanted_word = first_word(wanted, 0, wanted.len());
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = (low + high) / 2;
+            let cell = u16_at(self.bytes, HEADER_BYTES + middle * SLOT_BYTES)?;
+            let (start, len) = (cell + lengths_bytes, u16_at(self.bytes, cell)?);
+            // Most keys differ within their first bytes, so that the whole of them is rarely looked at.
+            let order = match first_word(self.bytes, start, len).cmp(&wanted_word) {
+                Ordering::Equal => self.bytes.get(start..start + len)?.cmp(wanted),
+                unequal => unequal,
+            };
+            match order {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Some(Ok(middle)),
+            }
+        }
+        Some(Err(low))
     }
 
     fn value(self, at: usize) -> Option<ValueRef<'a>> {
@@ -304,35 +345,13 @@ impl<'a> NodeRef<'a> {
         }
     }
 
-    /// How the key of entry `at` compares with `probe`.
-    fn compare(self, at: usize, probe: &[u8]) -> Option<Ordering> {
-        Some(match self {
-            Self::Clean(page) => {
-                let (rest, _) = page.key_rest(at, page.lengths_bytes())?;
-                let prefix = page.prefix();
-                match probe.get(..prefix.len()) {
-                    Some(start) => prefix.cmp(start).then_with(|| rest.cmp(&probe[prefix.len()..])),
-                    // A probe shorter than the prefix: equal as far as it goes means that the key is longer.
-                    None => prefix.cmp(probe),
-                }
-            }
-            Self::Leaf(entries) => (*entries.get(at)?.key).cmp(probe),
-            Self::Branch(entries) => (*entries.get(at)?.key).cmp(probe),
-        })
-    }
-
     /// `Ok(i)`: entry `i` has this key; `Err(i)`: it would stand before entry `i`.
     pub(crate) fn search(self, probe: &[u8]) -> Result<Result<usize, usize>, &'static str> {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = (low + high) / 2;
-            match self.compare(middle, probe).ok_or(BROKEN)? {
-                Ordering::Less => low = middle + 1,
-                Ordering::Greater => high = middle,
-                Ordering::Equal => return Ok(Ok(middle)),
-            }
+        match self {
+            Self::Clean(page) => page.search(probe).ok_or(BROKEN),
+            Self::Leaf(entries) => Ok(entries.binary_search_by(|entry| (*entry.key).cmp(probe))),
+            Self::Branch(entries) => Ok(entries.binary_search_by(|entry| (*entry.key).cmp(probe))),
         }
-        Ok(Err(low))
     }
 
     /// Which child of a branch may hold `probe`.
