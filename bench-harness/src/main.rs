@@ -117,31 +117,12 @@ enum Command {
         #[arg(long, default_value_t = 8.0)]
         seconds: f64,
     },
-    /// Loads documents with vectors, then measures recall and searches a second.
+    /// Loads documents with vectors, then measures recall, searches a second and their times.
     Vectors {
         #[command(flatten)]
         servers: Servers,
-        /// Folder with `vectors.i8.npy` and `queries.i8.npy`.
-        #[arg(long)]
-        folder: PathBuf,
-        /// Vectors that are loaded at most.
-        #[arg(long, default_value_t = usize::MAX)]
-        documents: usize,
-        /// Connections that search at once.
-        #[arg(long, default_value_t = 1)]
-        clients: usize,
-        /// Seconds of searching.
-        #[arg(long, default_value_t = 5.0)]
-        seconds: f64,
-        /// Filters so that of so many documents one may be found; 1 does not filter.
-        #[arg(long, default_value_t = 1)]
-        every: usize,
-        /// Keeps the signs of vectors only.
-        #[arg(long)]
-        quantized: bool,
-        /// Uses the index as it is.
-        #[arg(long)]
-        loaded: bool,
+        #[command(flatten)]
+        shape: vectors::Shape,
     },
     /// Asks two servers the same, under several settings, and reports every difference reduced to a small case.
     Differ {
@@ -179,9 +160,7 @@ fn main() -> ExitCode {
         Command::Search { servers, file, kind, clients, rate, seconds, rounds, seed } => {
             search::run(&servers, &file, &kind, &search::Shape { clients, rate, seconds, rounds, seed })
         }
-        Command::Vectors { servers, folder, documents, clients, seconds, every, quantized, loaded } => {
-            vectors::run(&servers, &folder, &vectors::Shape { documents, clients, seconds, every, quantized, loaded })
-        }
+        Command::Vectors { servers, shape } => vectors::run(&servers, &shape),
         Command::Write { servers, count } => write::run(&servers, count),
         Command::Differ { servers, file, seed, queries, rounds, documents, loaded, shown } => {
             differ::run(&servers, &file, &differ::Effort { seed, queries, rounds, documents, loaded, shown })

@@ -45,6 +45,13 @@ pub fn anonymous_bytes(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap_or(0) * 1024
 }
 
+/// Bytes that a process has had read from the disk so far.
+pub fn read_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("read_bytes:")).unwrap_or("");
+    line.trim().parse().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
