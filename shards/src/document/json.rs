@@ -68,12 +68,22 @@ pub enum CopyError {
 pub struct JsonReader<'a> {
     bytes: &'a [u8],
     at: usize,
+    keeps_numbers: bool,
 }
+
+/// Numbers with a decimal point and without an exponent are in the range of 64-bit floats up to so many bytes.
+const DIGITS_IN_RANGE: usize = 300;
 
 impl<'a> JsonReader<'a> {
     /// A reader at the beginning of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, at: 0, keeps_numbers: false }
+    }
+
+    /// Copies numbers from now on as they are written (checked all the same), or in their canonical spelling again: what is about
+    /// to be read as numbers need not be printed first.
+    pub fn keep_numbers(&mut self, keep: bool) {
+        self.keeps_numbers = keep;
     }
 
     /// Goes back to an offset that was reached before.
@@ -222,7 +232,7 @@ impl<'a> JsonReader<'a> {
         if whole == 0 || (whole > 1 && self.bytes[self.at - whole] == b'0') {
             return self.fail("expected a number");
         }
-        let mut integer = true;
+        let (mut integer, mut exponent) = (true, false);
         if self.bytes.get(self.at) == Some(&b'.') {
             self.at += 1;
             integer = false;
@@ -232,7 +242,7 @@ impl<'a> JsonReader<'a> {
         }
         if let Some(b'e' | b'E') = self.bytes.get(self.at) {
             self.at += 1;
-            integer = false;
+            (integer, exponent) = (false, true);
             self.at += usize::from(matches!(self.bytes.get(self.at), Some(b'+' | b'-')));
             if self.digits() == 0 {
                 return self.fail("expected a digit");
@@ -240,7 +250,8 @@ impl<'a> JsonReader<'a> {
         }
         let raw = &self.bytes[start..self.at];
         // Digits only up to 18 places are their own canonical spelling; the sign of a zero makes it a float.
-        if integer && raw.len() <= 18 && raw != b"-0" {
+        let as_written = self.keeps_numbers && !exponent && raw.len() < DIGITS_IN_RANGE;
+        if as_written || (integer && raw.len() <= 18 && raw != b"-0") {
             out.extend_from_slice(raw);
             return Ok(());
         }
@@ -327,7 +338,11 @@ impl<'a> JsonReader<'a> {
     /// Takes one value, checking it.
     pub fn skip_value(&mut self, scratch: &mut Vec<u8>, depth: u32) -> Result<(), JsonError> {
         scratch.clear();
-        match self.copy_value(scratch, &mut Unnamed, (), depth) {
+        // Nobody reads the copy: its numbers need no spelling.
+        let kept = std::mem::replace(&mut self.keeps_numbers, true);
+        let copied = self.copy_value(scratch, &mut Unnamed, (), depth);
+        self.keeps_numbers = kept;
+        match copied {
             Ok(()) => Ok(()),
             Err(CopyError::Json(error)) => Err(error),
             // Nothing else happens when names are of no interest.

@@ -2,7 +2,7 @@
 
 use crate::document::csv::CsvReader;
 use crate::document::json::{CopyError, JsonError, JsonReader, NameError};
-use crate::document::names::{FieldNames, Scope};
+use crate::document::names::{FieldNames, Scope, VECTORS};
 use crate::error::UserError;
 use crate::ids::FieldId;
 
@@ -207,12 +207,18 @@ impl DocumentFields {
 /// Reads the documents of a body that was checked, numbering the names they bring along.
 pub struct Documents<'a> {
     source: Source<'a>,
+    vectors_as_written: bool,
 }
 
 impl<'a> Documents<'a> {
     /// Begins to read a body.
     pub fn new(body: &'a [u8], format: PayloadFormat) -> Result<Self, PayloadError> {
-        Ok(Self { source: Source::new(body, format)? })
+        Ok(Self { source: Source::new(body, format)?, vectors_as_written: false })
+    }
+
+    /// The same, but numbers within `_vectors` are left as they are written, for a reader that takes them from there.
+    pub fn with_vectors_as_written(self) -> Self {
+        Self { vectors_as_written: true, ..self }
     }
 
     /// How many bytes of the body were read.
@@ -234,7 +240,9 @@ impl<'a> Documents<'a> {
                 document.close_value(field, start);
                 Ok::<_, PayloadError>(())
             })?,
-            Source::Json { reader, .. } | Source::Ndjson(reader) => read_object(reader, names, document)?,
+            Source::Json { reader, .. } | Source::Ndjson(reader) => {
+                read_object(reader, names, document, self.vectors_as_written)?;
+            }
         }
         document.finish();
         Ok(true)
@@ -248,7 +256,7 @@ pub fn read_document(
     document: &mut DocumentFields,
 ) -> Result<(), PayloadError> {
     document.clear();
-    read_object(&mut JsonReader::new(text), names, document)?;
+    read_object(&mut JsonReader::new(text), names, document, false)?;
     document.finish();
     Ok(())
 }
@@ -257,6 +265,7 @@ fn read_object(
     reader: &mut JsonReader<'_>,
     names: &mut FieldNames<'_>,
     document: &mut DocumentFields,
+    vectors_as_written: bool,
 ) -> Result<(), PayloadError> {
     if reader.peek() != Some(b'{') {
         return Err(PayloadError::NotAnObject);
@@ -268,13 +277,17 @@ fn read_object(
     let mut scratch = String::new();
     loop {
         let name = reader.string(&mut scratch)?;
+        let as_written = vectors_as_written && name == VECTORS;
         let (field, scope) = names.top_level(name).map_err(name_error)?;
         if !reader.take(b':') {
             reader.fail("expected `:`")?;
         }
         let start = document.bytes.len();
         let value_start = reader.offset();
-        match reader.copy_value(&mut document.bytes, names, scope, 2) {
+        reader.keep_numbers(as_written);
+        let copied = reader.copy_value(&mut document.bytes, names, scope, 2);
+        reader.keep_numbers(false);
+        match copied {
             Ok(()) => {}
             Err(CopyError::Json(error)) => return Err(error.into()),
             Err(CopyError::NamesFull) => return Err(PayloadError::NamesFull),

@@ -182,7 +182,7 @@ impl Draft {
         let settings = self.settings.clone();
         let reserved = Reserved::new(&settings);
         let mut names = FieldNames::new(&mut self.fields);
-        let mut source = Documents::new(addition.payload, addition.format)?;
+        let mut source = Documents::new(addition.payload, addition.format)?.with_vectors_as_written();
         let mut document = DocumentFields::default();
         let (mut record, mut found) = (Vec::new(), Segments::default());
         if !source.next(&mut names, &mut document)? {

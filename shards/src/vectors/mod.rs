@@ -1,7 +1,7 @@
 //! Vectors of documents: where they come from and how they are kept.
 //!
 //! * [`host`]: what the engine asks of whoever can turn texts into vectors.
-//! * [`sent`]: `_vectors` as documents bring it.
+//! * [`sent`]: `_vectors` as documents bring it; [`numbers`]: its numbers, read fast.
 //! * [`change`]: what a change of an embedder's settings asks for.
 //! * [`stored`]: what a partition keeps, committed with its documents.
 //! * [`writer`]: a partition's next state; [`resettle`]: the part of it that follows settings.
@@ -10,6 +10,7 @@
 
 pub mod change;
 pub mod host;
+pub mod numbers;
 pub mod resettle;
 pub mod sent;
 pub mod show;

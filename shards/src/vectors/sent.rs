@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::EmbedderFacts;
-use crate::document::json::put_string;
+use super::{EmbedderFacts, numbers};
+use crate::document::json::{JsonReader, Unnamed, put_string};
 use crate::error::UserError;
 use crate::partition::PartitionError;
 use crate::text::postings::{put_varint, take_varint};
@@ -125,12 +125,14 @@ pub fn entry(json: &str, wanted: bool) -> Result<SentEntry, String> {
 fn lists(json: &str, wanted: bool) -> Result<Vec<Vec<f32>>, String> {
     let wrong = || "is neither a vector nor a list of vectors.".to_owned();
     let nested = json[1..].trim_start().starts_with('[');
-    let mut found: Vec<Vec<f32>> = if nested {
-        serde_json::from_str(json).map_err(|_| wrong())?
-    } else {
-        let vector: Vec<f32> = serde_json::from_str(json).map_err(|_| wrong())?;
-        if vector.is_empty() { Vec::new() } else { vec![vector] }
+    let mut found: Vec<Vec<f32>> = match numbers::lists(json.as_bytes()) {
+        Some(lists) => lists,
+        None if nested => serde_json::from_str(json).map_err(|_| wrong())?,
+        None => vec![serde_json::from_str(json).map_err(|_| wrong())?],
     };
+    if !nested {
+        found.retain(|vector| !vector.is_empty());
+    }
     if found.iter().flatten().any(|number| !number.is_finite()) {
         return Err("holds a number that is too large.".to_owned());
     }
@@ -164,7 +166,14 @@ fn put_rest(out: &mut Vec<u8>, name: &str, json: &str) {
             members.entry("embeddings").or_insert(Value::Null);
             out.extend_from_slice(Value::Object(members).to_string().as_bytes());
         }
-        _ => out.extend_from_slice(json.as_bytes()),
+        // Documents hold values in their canonical spelling.
+        _ => {
+            let mut value = Vec::with_capacity(json.len());
+            match JsonReader::new(json.as_bytes()).copy_value(&mut value, &mut Unnamed, (), 0) {
+                Ok(()) => out.extend_from_slice(&value),
+                Err(_) => out.extend_from_slice(json.as_bytes()),
+            }
+        }
     }
 }
 
