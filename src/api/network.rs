@@ -60,7 +60,7 @@ async fn by_client(call: Call<App>, body: &Value) -> Answer {
         call.app.control.change(ControlChange::Network(Box::new(patch))).await?;
         return Ok(Response::from_json(200, &*call.app.control.state().network));
     }
-    let change = TopologyChange { before: (*before).clone(), after };
+    let change = TopologyChange { before: (*before).clone(), after, starts_empty: false };
     ready::check_others(&call.app.outgoing, &change).await?;
     let content = Content::NetworkTopologyChange { change: Box::new(change) };
     Ok(accepted(&call.app.control.register(content.into(), None).await?))
@@ -92,10 +92,21 @@ async fn by_leader(call: Call<App>, body: Value, network: TaskNetwork) -> Answer
     let replaced = call.request.headers.get_str(headers::PREVIOUS_VERSION);
     let was_led = replaced.map_or(!told.previous_shards.is_empty(), |version| version != headers::UNLED);
     let replaced = replaced.and_then(|text| text.parse::<Uuid>().ok());
-    if stored.leader.is_some() && replaced.is_some_and(|replaced| stored.version > replaced) {
+    // The leader sends a change again when it has not heard the answer: that is known by its origin.
+    let is_repeated = stored.version == network.version() && stored.leader == told.leader;
+    if stored.leader.is_some() && !is_repeated && replaced.is_some_and(|replaced| stored.version > replaced) {
         let message = "network_version_too_old: the network has changed since; its leader is another one.";
         return Err(ApiError::new(ErrorCode::NetworkVersionTooOld, message));
     }
+    // It was of this network and is not now: whatever has changed since, this instance has not heard of it.
+    let knows = |name: &Option<String>| name.as_ref().is_some_and(|name| stored.remotes.contains_key(name));
+    let is_member =
+        |remotes: &BTreeMap<String, Remote>| told.own_name.as_ref().is_some_and(|name| remotes.contains_key(name));
+    let starts_empty = was_led
+        && stored.leader.is_some()
+        && knows(&told.leader)
+        && told.own_name.is_some()
+        && told.previous_remotes.as_ref().is_some_and(|remotes| !is_member(remotes));
     let before = Network {
         own_name: stored.own_name.clone().or_else(|| told.own_name.clone()),
         leader: told.leader.clone().filter(|_| was_led),
@@ -110,7 +121,7 @@ async fn by_leader(call: Call<App>, body: Value, network: TaskNetwork) -> Answer
         shards: told.shards,
         version: network.version(),
     };
-    let content = Content::NetworkTopologyChange { change: Box::new(TopologyChange { before, after }) };
+    let content = Content::NetworkTopologyChange { change: Box::new(TopologyChange { before, after, starts_empty }) };
     let task = NewTask { network: Some(network), ..NewTask::from(content) };
     Ok(accepted(&call.app.control.register(task, None).await?))
 }

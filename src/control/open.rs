@@ -207,6 +207,7 @@ impl Start {
             features: features.or(config.features),
             chats: Arc::new(chats),
             network: network.clone(),
+            routing: Arc::default(),
             webhooks: Arc::new(webhooks),
             search_rules: Arc::new(search_rules),
         };
@@ -243,6 +244,9 @@ impl Start {
         });
         plane.use_network(network);
         plane.find_change(network_steps);
+        let mut state = ControlState::clone(&plane.state());
+        state.routing = plane.routing(&state.network);
+        plane.state.replace(Arc::new(state));
         plane
     }
 }

@@ -7,12 +7,13 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select};
 use roaring::RoaringBitmap;
 use shards::engine::IndexView;
 use shards::ids::CoreId;
@@ -32,6 +33,7 @@ use crate::network::Network;
 use crate::network::admission::Origins;
 use crate::network::change::Change;
 use crate::network::deliveries::{Outbox, Patience};
+use crate::network::routing::Routing;
 use crate::outgoing::Client;
 use crate::tasks::batch::{Batch, Progress};
 use crate::tasks::batcher::Limits;
@@ -217,6 +219,7 @@ impl ControlPlane {
     pub(crate) async fn publish(&self, change: impl FnOnce(&mut ControlState)) {
         let mut state = ControlState::clone(&self.state.borrow());
         change(&mut state);
+        state.routing = self.routing(&state.network);
         state.version += 1;
         let state = Arc::new(state);
         self.state.replace(state.clone());
@@ -227,6 +230,13 @@ impl ControlPlane {
                 tracing::error!(core, %error, "a core did not take over the new state");
             }
         }
+    }
+
+    /// How searches find documents now; the present routing where that is the same.
+    pub(super) fn routing(&self, network: &Arc<Network>) -> Arc<Routing> {
+        let routing = Routing::new(network, self.change.borrow().as_ref());
+        let present = self.state().routing.clone();
+        if *present == routing { present } else { Arc::new(routing) }
     }
 
     /// Publishes indexes that changed (`Some`) or are gone (`None`).
@@ -245,6 +255,11 @@ impl ControlPlane {
             state.indexes = Arc::new(indexes);
         })
         .await;
+    }
+
+    /// Waits so long, or until the batch in progress is to stop.
+    pub(crate) async fn pause(&self, time: Duration) {
+        select(self.runtime.sleep(time), pin!(self.interrupt.wait())).await;
     }
 
     /// Now.

@@ -22,9 +22,18 @@ impl ControlPlane {
         self.store.task(uid)
     }
 
+    /// A task as clients see it.
+    fn object(&self, task: &Task) -> Value {
+        let mut object = view::object(task);
+        if let Some(change) = self.change.borrow().as_ref().filter(|change| change.task == task.uid) {
+            object["details"]["message"] = change.message().into();
+        }
+        object
+    }
+
     pub(super) fn task_json(&self, uid: TaskUid, scope: &Scope) -> Result<Vec<u8>, ControlError> {
         let task = self.task(uid)?.filter(|task| scope.shows(task)).ok_or_else(|| task_not_found(uid))?;
-        encode(&view::object(&task))
+        encode(&self.object(&task))
     }
 
     /// A page of tasks. The page is cut first and the hidden ones are taken out afterwards, as the reference does: such
@@ -39,7 +48,7 @@ impl ControlPlane {
             // It may have been forgotten since the page was cut.
             let Some(task) = self.task(TaskUid(uid))? else { continue };
             if query.scope.shows(&task) && !(only_single && task.content.index().is_none()) {
-                shown.push((uid, view::object(&task)));
+                shown.push((uid, self.object(&task)));
             }
         }
         frame(shown, matching.len(), query.page)

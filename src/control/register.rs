@@ -129,8 +129,8 @@ impl ControlPlane {
             self.outbox.hold(task.uid.0);
             let plane = self.clone();
             let told = async move {
-                plane.delivered(task.uid, waits).await;
-                let _ = answer.send(Ok(task));
+                let told = plane.delivered(task.uid, waits).await;
+                let _ = answer.send(told.map(|()| task).map_err(ControlError::from));
             };
             self.runtime.spawn(RunQueue::Indexing, Box::pin(told));
         }

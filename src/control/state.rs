@@ -9,6 +9,7 @@ use super::features::Features;
 use crate::auth::KeySet;
 use crate::chats::Chats;
 use crate::network::Network;
+use crate::network::routing::Routing;
 use crate::search_rules::SearchRules;
 use crate::webhooks::Webhooks;
 
@@ -31,6 +32,8 @@ pub struct ControlState {
     pub chats: Arc<Chats>,
     /// The other instances.
     pub network: Arc<Network>,
+    /// How searches find the documents of the network; follows from it and from the change under way.
+    pub routing: Arc<Routing>,
     /// Who is told of finished tasks.
     pub webhooks: Arc<Webhooks>,
     /// Which documents stand at fixed places of results.

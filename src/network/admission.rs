@@ -10,7 +10,7 @@ use shards::network_shards::KeptShards;
 use uuid::Uuid;
 
 use super::Network;
-use super::change::no_change;
+use super::change::{ended, no_change};
 use super::task::TaskNetwork;
 use crate::control::plane::ControlPlane;
 use crate::tasks::batcher::{ChangeGate, Gate};
@@ -70,7 +70,8 @@ impl ControlPlane {
             }
             Some(TaskNetwork::Import { from, metadata, change }) => {
                 let under_way = self.change.borrow();
-                let under_way = under_way.as_ref().ok_or_else(no_change)?;
+                let has_ended = !change.network_version.is_nil() && change.network_version <= network.version;
+                let under_way = under_way.as_ref().ok_or_else(|| if has_ended { ended() } else { no_change() })?;
                 under_way.check_import(from, metadata, change.network_version)?;
             }
             Some(TaskNetwork::Origin(origin)) => {
@@ -145,7 +146,7 @@ impl ControlPlane {
             };
             // The leader's own task is not begun before the others have been told.
             let first = self.outbox.first_undecided();
-            let is_ready = is_ready && first.is_none_or(|first| first > change.task.0);
+            let is_ready = is_ready && first.is_none_or(|first| first > change.task.0) && self.is_change_taken(change);
             ChangeGate { task: change.task, is_ready, allowed }
         });
         Gate { first_undecided: self.outbox.first_undecided(), ahead: self.ahead.borrow().clone(), change }

@@ -39,10 +39,14 @@ pub struct Change {
 pub struct Steps {
     /// The network that the change leads to.
     pub version: Uuid,
+    /// Whether what is out of date is gone, where there was such.
+    pub emptied: bool,
     /// Whether all documents of others were sent.
     pub exported: bool,
     /// Whether all documents for this instance have come, and whether each could be added.
     pub imported: Option<bool>,
+    /// Whether every document is where it belongs, so that searches go by the next network.
+    pub switched: bool,
     /// The instances that say that everything has come to them, and whether it could be added.
     pub reports: BTreeMap<String, bool>,
     /// The instances that have no index.
@@ -134,14 +138,41 @@ impl Change {
 
     /// Whether everything that others send has come; it may still wait to be processed.
     pub fn has_received_all(&self) -> bool {
-        let is_done = |name: &&str| {
-            let whole = |imports: &Imports| {
-                imports.index_count.is_some_and(|count| imports.indexes.len() as u64 >= count)
-                    && imports.indexes.values().all(|index| index.received >= index.total)
-            };
-            self.steps.without_indexes.contains(*name) || self.imports.get(*name).is_some_and(whole)
+        self.topology.senders().into_iter().all(|name| self.has_received_from(name))
+    }
+
+    fn has_received_from(&self, name: &str) -> bool {
+        let whole = |imports: &Imports| {
+            imports.index_count.is_some_and(|count| imports.indexes.len() as u64 >= count)
+                && imports.indexes.values().all(|index| index.received >= index.total)
         };
-        self.topology.senders().iter().all(is_done)
+        self.steps.without_indexes.contains(name) || self.imports.get(name).is_some_and(whole)
+    }
+
+    /// What is being done or waited for, for people.
+    pub fn message(&self) -> String {
+        let list = |names: Vec<&str>| names.join(", ");
+        if !self.steps.exported {
+            return "Documents are sent to the instances that are to have them; writes accepted before come first."
+                .into();
+        }
+        if self.steps.imported.is_none() {
+            let senders = self.topology.senders();
+            let missing = list(senders.into_iter().filter(|name| !self.has_received_from(name)).collect());
+            return match missing.is_empty() {
+                true => "All documents have come; they are being added.".into(),
+                false => format!("Documents are to come from: {missing}."),
+            };
+        }
+        if self.steps.switched {
+            return "Documents that other instances have now are being deleted.".into();
+        }
+        let others = self.topology.others_after();
+        let is_missing = |name: &&str| !self.steps.reports.contains_key(*name) || !self.steps.told.contains(*name);
+        format!(
+            "Everything is here. It is not known yet whether it is on: {}.",
+            list(others.into_iter().filter(is_missing).collect())
+        )
     }
 
     /// Whether all instances that stay have everything, and have heard that this one has.
@@ -177,6 +208,11 @@ impl ControlPlane {
     pub(crate) async fn hear(&self, version: Uuid, message: Message) -> Result<(), ControlError> {
         let steps = {
             let mut change = self.change.borrow_mut();
+            let is_known = !version.is_nil() && version == self.network.borrow().version;
+            if change.is_none() && is_known && matches!(message, Message::ImportFinished(..)) {
+                // It was heard before: the change could not have ended without it, but the answer was lost.
+                return Ok(());
+            }
             let change = change.as_mut().ok_or_else(no_change)?;
             if version != change.version() {
                 let message = format!("The change under way leads to version {}, not {version}.", change.version());
@@ -270,6 +306,11 @@ impl ControlPlane {
         }
         self.change.replace(change);
     }
+}
+
+/// The error of documents for a change that has ended here: they are not needed any more.
+pub fn ended() -> UserError {
+    UserError::new("network_version_mismatch", "The change of the network's topology has ended here.")
 }
 
 /// The error of a message about a change where none is under way; whoever sent it comes again.

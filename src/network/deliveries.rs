@@ -13,9 +13,11 @@ use std::time::Duration;
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 use roaring::RoaringBitmap;
+use shards::error::UserError;
 use shards::runtime::{Nanos, Queue};
 use url::Url;
 
+use super::change::Change;
 use super::failure;
 use super::forward::{Forward, forward};
 use super::headers;
@@ -152,13 +154,51 @@ impl ControlPlane {
     }
 
     /// Waits until every instance has taken a task, has refused it, or is known to be away. The task may be processed then.
-    pub(crate) async fn delivered(&self, uid: TaskUid, waits: Vec<oneshot::Receiver<()>>) {
+    ///
+    /// # Errors
+    /// The task is not to be acknowledged, because what becomes of it is not for this instance to say: `not_leader` when another
+    /// one has taken over, `remote_could_not_send_request` when so few have the task that another one might.
+    pub(crate) async fn delivered(&self, uid: TaskUid, waits: Vec<oneshot::Receiver<()>>) -> Result<(), UserError> {
         for wait in waits {
             // A queue that went with its instance says nothing more.
             let _ = wait.await;
         }
+        let taken = self.taken(uid);
         self.outbox.undecided.borrow_mut().remove(uid.0);
         self.work.raise();
+        if self.outbox.is_deposed() {
+            return Err(UserError::new("not_leader", "A later version of the network has another leader."));
+        }
+        let network = self.network.borrow();
+        if network.is_quorum(taken) || network.leader.is_none() {
+            return Ok(());
+        }
+        let message = format!(
+            "Only {taken} of the {} instances of the network have task {}. It goes to the others when they are back, unless \
+             another instance leads them by then.",
+            network.remotes.len(),
+            uid.0
+        );
+        Err(UserError::new("remote_could_not_send_request", message))
+    }
+
+    /// How many instances of the network have a task, or have refused it and so are there. This one is counted.
+    fn taken(&self, uid: TaskUid) -> usize {
+        let queue = self.queue.borrow();
+        let network = queue.held(uid).and_then(|task| task.network.as_ref());
+        let Some(TaskNetwork::Leader { remote_tasks, .. }) = network else { return usize::MAX / 2 };
+        1 + remote_tasks.values().filter(|task| !task.pending).count()
+    }
+
+    /// Whether enough instances have taken the change of the topology under way, where this instance leads it. Another one may
+    /// have been asked for a change at the same moment: the instances that both need take only one of them.
+    pub(crate) fn is_change_taken(&self, change: &Change) -> bool {
+        let before = &change.topology.before;
+        let queue = self.queue.borrow();
+        let network = queue.held(change.task).and_then(|task| task.network.as_ref());
+        let Some(TaskNetwork::Leader { remote_tasks, .. }) = network else { return true };
+        let has_taken = |name: &&String| remote_tasks.get(*name).is_some_and(|task| task.task_uid.is_some());
+        before.leader.is_none() || before.is_quorum(1 + before.remotes.keys().filter(has_taken).count())
     }
 
     /// Sends one instance its tasks, in order; ends when the instance is no longer of the network and has taken all it should.
@@ -181,7 +221,7 @@ impl ControlPlane {
                 Err(error) => error,
             };
             tracing::warn!(remote = name, task = uid, %error, "a task was not taken by a remote");
-            if error.code == ErrorCode::RemoteBadRequest {
+            if error.code == ErrorCode::RemoteBadRequest && !failure::may_be_mended(&error) {
                 self.look_for_successor(uid, &error);
                 let refused = RemoteTask { task_uid: None, error: Some(error.object()), pending: false };
                 self.settle_delivery(name, &queue, uid, refused).await;

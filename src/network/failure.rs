@@ -30,6 +30,13 @@ pub fn refused(name: &str, answer: &WholeResponse) -> Option<ApiError> {
     Some(ApiError::new(code, format!("The remote `{name}` {what} (status {}): {words}", answer.status)))
 }
 
+/// Whether a task that an instance refuses may be taken later, when someone there has mended what is wrong. To pass over it
+/// would leave that instance without it for ever.
+pub fn may_be_mended(error: &ApiError) -> bool {
+    let codes = [ErrorCode::NoSpaceLeftOnDevice, ErrorCode::FeatureNotEnabled, ErrorCode::PayloadTooLarge];
+    codes.iter().any(|code| error.message.contains(code.name()))
+}
+
 /// `remote_bad_response`: the answer cannot be understood.
 pub fn unreadable(name: &str, why: impl std::fmt::Display) -> ApiError {
     let message = format!("The answer of the remote `{name}` cannot be understood: {why}.");

@@ -22,6 +22,9 @@ pub const PREVIOUS_VERSION: &str = "X-Skerry-Previous-Network-Version";
 /// In its place where no leader dealt documents out before.
 pub const UNLED: &str = "none";
 
+/// Which network shards an instance is asked to answer for; [`super::routing`] writes and reads it.
+pub const ASKED_SHARDS: &str = "X-Skerry-Network-Shards";
+
 /// What a request is part of; `None` for that of a client.
 ///
 /// # Errors

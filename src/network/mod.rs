@@ -2,7 +2,7 @@
 //!
 //! A [`Network`] is a part of the control plane's state, durable and known to every core. [`patch`] changes it. With a leader
 //! its documents are dealt out to network shards: the leader sends each write on ([`deliveries`]), and a change of the topology
-//! is a task that runs on every instance ([`topology`], [`change`], [`export`]).
+//! is a task that runs on every instance ([`topology`], [`change`], [`export`]). Searches go by [`routing`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +19,7 @@ pub mod forward;
 pub mod headers;
 pub mod patch;
 pub mod ready;
+pub mod routing;
 pub mod task;
 pub mod topology;
 
@@ -48,6 +49,13 @@ impl Network {
         let is_own = |shard: &Shard| self.own_name.as_ref().is_some_and(|name| shard.remotes.contains(name));
         let own = self.shards.iter().filter(|(_, shard)| is_own(shard)).map(|(name, _)| name.clone());
         Some(KeptShards { names: self.shards.keys().cloned().collect(), own: own.collect() })
+    }
+
+    /// Whether these many of its instances, this one counted, may decide for all: more than half, or half where the leader is
+    /// among them. Any two such groups share an instance, which lets no two leaders pass.
+    pub fn is_quorum(&self, count: usize) -> bool {
+        let all = self.remotes.len();
+        count * 2 > all || (count * 2 == all && self.is_leader())
     }
 
     /// Whether this instance leads.

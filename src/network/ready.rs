@@ -21,12 +21,15 @@ const PATIENCE: Deadlines =
 /// The largest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// Asks every other instance of either network. One that is being removed need not answer.
+/// Asks every other instance of either network. One that is being removed need not answer, but enough of the network before
+/// must: a leader that was cut off while another one took its place changes nothing any more, and the other way round.
 ///
 /// # Errors
 /// `feature_not_enabled`, `unprocessed_network_task`, `network_version_too_old` when another instance knows a later network;
-/// and why an instance that stays gives no answer.
+/// `remote_could_not_send_request` when too few answer; and why an instance that stays gives no answer.
 pub async fn check_others(client: &Client, change: &TopologyChange) -> Result<(), ApiError> {
+    let (before, own_name) = (&change.before, change.own_name());
+    let mut answering = usize::from(own_name.is_some_and(|name| before.remotes.contains_key(name)));
     let asked = change.others().into_iter().map(|name| async move {
         let stays = change.after.remotes.get(name);
         let remote = stays.or_else(|| change.before.remotes.get(name));
@@ -34,11 +37,23 @@ pub async fn check_others(client: &Client, change: &TopologyChange) -> Result<()
             Some(remote) => check(client, name, remote, change.before.version).await,
             None => Ok(()),
         };
-        if stays.is_some() { answer } else { Ok(()) }
+        (name, stays.is_some(), answer)
     });
     let mut answers = stream::iter(asked).buffered(ASKED_AT_ONCE);
-    while let Some(answer) = answers.next().await {
-        answer?;
+    while let Some((name, stays, answer)) = answers.next().await {
+        match answer {
+            Ok(()) => answering += usize::from(before.remotes.contains_key(name)),
+            Err(error) if stays || error.code == ErrorCode::NetworkVersionTooOld => return Err(error),
+            Err(error) => tracing::warn!(remote = name, %error, "an instance that is removed does not answer"),
+        }
+    }
+    if before.leader.is_some() && !before.is_quorum(answering) {
+        let all = before.remotes.len();
+        let message = format!(
+            "Only {answering} of the {all} instances of the network answer. The others may have another leader by now: a change \
+             needs more than half of them, or half with the leader."
+        );
+        return Err(ApiError::new(ErrorCode::RemoteCouldNotSendRequest, message));
     }
     Ok(())
 }

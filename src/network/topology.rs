@@ -18,6 +18,9 @@ pub struct TopologyChange {
     pub before: Network,
     /// The next one.
     pub after: Network,
+    /// Whether this instance comes back to a network that went on without it: what it has is out of date, and goes first.
+    #[serde(default)]
+    pub starts_empty: bool,
 }
 
 impl TopologyChange {
@@ -103,7 +106,7 @@ impl TopologyChange {
 
 /// How an instance is told of a change; nothing that only concerns this one.
 pub fn message(change: &TopologyChange, name: &str) -> Option<Forward> {
-    let TopologyChange { before, after } = change;
+    let TopologyChange { before, after, .. } = change;
     let stays = after.remotes.contains_key(name);
     let mut body = json!({
         "remotes": after.remotes,
@@ -146,7 +149,11 @@ mod tests {
             (&[("s", "a b")], &[("s", "a c"), ("t", "c d")]),
         ];
         for (before, after) in changes {
-            let of = |own: &str| TopologyChange { before: network(own, before), after: network(own, after) };
+            let of = |own: &str| TopologyChange {
+                before: network(own, before),
+                after: network(own, after),
+                starts_empty: false,
+            };
             let has = |shards: Shards, id: &str, name: &str| {
                 let shard = rendezvous(shards.iter().map(|(shard, _)| *shard), id);
                 shards.iter().any(|(other, on)| Some(*other) == shard && on.split(' ').any(|word| word == name))
@@ -166,7 +173,11 @@ mod tests {
 
     #[test]
     fn one_that_leaves_is_waited_for_only_with_what_nobody_else_has() {
-        let change = |before, after| TopologyChange { before: network("a", before), after: network("a", after) };
+        let change = |before, after| TopologyChange {
+            before: network("a", before),
+            after: network("a", after),
+            starts_empty: false,
+        };
         assert_eq!(change(&[("s", "a b")], &[("s", "a")]).senders(), BTreeSet::new());
         assert_eq!(change(&[("s", "a"), ("t", "b")], &[("s", "a"), ("t", "a")]).senders(), BTreeSet::from(["b"]));
     }

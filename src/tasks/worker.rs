@@ -228,24 +228,21 @@ impl Run<'_> {
         self.plane.remove_storage(id).await;
     }
 
-    /// Ends the batch by the commit of an index. What `changes` holds beside the tasks must be safe to lose: after a crash
+    /// Ends the batch by the commit of an index, unless that fails. What `changes` holds beside the tasks must be safe to lose: after a crash
     /// the index's record brings back the tasks and the batch alone.
     pub(super) async fn finish_prepared(
         &mut self,
         name: &str,
         prepared: Box<dyn PreparedBatch>,
         changes: Changes,
-    ) -> Result<(), Broken> {
+    ) -> Result<Result<(), IndexError>, Broken> {
         // The record of the batch before lies in the same place.
         self.settling.finish(self.plane).await?;
         let batch = self.close().await;
         let record = self.commit_record(&batch).await?;
         let view = match prepared.commit(record).await {
             Ok(view) => view,
-            Err(error) => {
-                self.fail_all(&error);
-                return self.finish(changes, Vec::new()).await;
-            }
+            Err(error) => return Ok(Err(error)),
         };
         let tasks = self.take_tasks();
         let undelivered = self.plane.undelivered(&tasks);
@@ -254,7 +251,7 @@ impl Run<'_> {
         self.settling.waiting = Some((stored, tasks.iter().map(|task| task.uid).collect()));
         self.plane.publish_indexes(vec![(name.into(), Some(view))]).await;
         self.show(batch, tasks).await;
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// Commits an index without ending the batch; for steps that do no harm when they are done again after a crash.

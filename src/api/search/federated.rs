@@ -27,6 +27,7 @@ use crate::api::uuids;
 use crate::app::App;
 use crate::control::{ControlState, Features};
 use crate::http::Response;
+use crate::network::headers::ASKED_SHARDS;
 
 /// By this header an instance tells another that the request is its share of a larger one.
 pub(super) const PROXY_HEADER: &str = "Meili-Proxy-Search";
@@ -41,13 +42,16 @@ pub(super) async fn answer(call: &Call<App>, queries: Vec<QueryParams>, federati
     if !state.features.network && call.request.headers.get_str(PROXY_HEADER).is_some() {
         return Err(ApiError::feature_not_enabled("Passing the header `Meili-Proxy-Search`", "network"));
     }
+    if let Some(asked) = call.request.headers.get_str(ASKED_SHARDS) {
+        state.routing.check(asked)?;
+    }
     for (position, query) in queries.iter().enumerate() {
         check_query(query, &federation, state.features).map_err(|error| inside(position, error))?;
     }
     let mut routed = Vec::with_capacity(queries.len());
     for (position, query) in queries.into_iter().enumerate() {
         let instances =
-            network::instances(&*call.app.runtime, &state.network, (position, query), false, state.features.network);
+            network::instances(&*call.app.runtime, &state.routing, (position, query), false, state.features.network);
         routed.extend(instances.map_err(|error| inside(position, error))?);
     }
     let metadata = wants_metadata(call).then(|| all_metadata(call, &state, &routed));
@@ -98,7 +102,7 @@ async fn alone(
 /// What names the queries to whoever evaluates searches. Where instances are shown, the key of an index is that of remotes
 /// alone, as the interface has it.
 fn all_metadata(call: &Call<App>, state: &ControlState, queries: &[Routed]) -> Vec<Value> {
-    let own_name = state.network.own_name.as_deref();
+    let own_name = state.routing.network.own_name.as_deref();
     let shows_instances = queries.iter().any(|query| query.candidates != [None]);
     let of_query = |query: &Routed| {
         let view = state.index(&query.query.index_uid);

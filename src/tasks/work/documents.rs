@@ -67,7 +67,9 @@ pub(super) async fn end(
 ) -> Result<End, Broken> {
     let changes: Changes = mark_made(run, name);
     if any_done {
-        run.finish_prepared(name, prepared, changes).await?;
+        if let Err(error) = run.finish_prepared(name, prepared, changes).await? {
+            return fail_batch(run, error).await;
+        }
     } else {
         prepared.abort().await;
         run.finish(changes, Vec::new()).await?;

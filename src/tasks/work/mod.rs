@@ -11,6 +11,7 @@ mod tasks;
 mod topology;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use shards::engine::{Batch as Operations, IndexView};
 use shards::error::UserError;
@@ -61,11 +62,26 @@ async fn refuse(run: &mut Run<'_>, code: &'static str, what: &str) -> Result<End
     Ok(End::Finished)
 }
 
-/// Fails all tasks of the batch with one error, and ends it.
+/// The pause before a batch that this instance alone cannot do now is tried again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Fails all tasks of the batch with one error, and ends it. Where other instances do the same tasks, a want of this one
+/// is no reason to fail: it would miss for ever what they have. The tasks then wait until there is space.
 async fn fail_batch(run: &mut Run<'_>, error: IndexError) -> Result<End, Broken> {
+    if matches!(error, IndexError::OutOfSpace) && run.tasks.iter().any(|task| task.network.is_some()) {
+        return retry(run, &error).await;
+    }
     run.fail_all(&error);
     run.finish(Changes::default(), Vec::new()).await?;
     Ok(End::Finished)
+}
+
+/// Puts the tasks of the batch back, to be tried again soon.
+async fn retry(run: &Run<'_>, error: &IndexError) -> Result<End, Broken> {
+    let first = run.tasks.first().map(|task| task.uid.0);
+    tracing::error!(%error, first, tasks = run.tasks.len(), "tasks of the network wait until this instance can do them");
+    run.plane.pause(RETRY_PAUSE).await;
+    Ok(End::Interrupted)
 }
 
 fn index_not_found(name: &str) -> IndexError {

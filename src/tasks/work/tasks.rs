@@ -36,6 +36,7 @@ pub(super) async fn cancel(run: &mut Run<'_>) -> Result<End, Broken> {
         let changes = Changes { network_steps: Some(None), ..Changes::default() };
         run.finish_then(changes, Vec::new(), |plane| drop(plane.change.take())).await?;
         run.plane.find_change(None);
+        run.plane.publish(|_| {}).await;
         return Ok(End::Finished);
     }
     run.finish(Changes::default(), Vec::new()).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use shards::engine::BatchOp;
 
-use super::{fail_batch, operations};
+use super::{fail_batch, operations, retry};
 use crate::control::indexes::IndexError;
 use crate::control::plane::ControlPlane;
 use crate::control::storage::record::Changes;
@@ -22,12 +22,16 @@ pub(super) async fn advance(run: &mut Run<'_>) -> Result<End, Broken> {
     let Some(change) = change.filter(|change| run.tasks.first().is_some_and(|task| task.uid == change.task)) else {
         return fail_batch(run, IndexError::Failed("a change of the topology is not known as such".into())).await;
     };
+    if change.topology.starts_empty && !change.steps.emptied {
+        return empty(run).await;
+    }
     if !change.steps.exported {
         return send_documents(run, &change).await;
     }
     if change.steps.imported.is_none() {
         let successful = imports_succeeded(run.plane, &change).map_err(Broken)?;
         run.plane.step(|steps| steps.imported = Some(successful)).await.map_err(Broken)?;
+        run.plane.publish(|_| {}).await;
         run.plane.change_tick.set(true);
         return Ok(End::Interrupted);
     }
@@ -40,8 +44,44 @@ pub(super) async fn advance(run: &mut Run<'_>) -> Result<End, Broken> {
     }
 }
 
-/// The first step: deals the documents of every index out anew, and sends them to where they are missing.
+/// Before the first step of an instance that comes back: all its indexes go. They come again with their documents.
+async fn empty(run: &mut Run<'_>) -> Result<End, Broken> {
+    run.settle().await?;
+    let indexes: Vec<_> = run.plane.state().indexes.iter().map(|(uid, view)| (uid.to_string(), view.id)).collect();
+    tracing::warn!(
+        indexes = indexes.len(),
+        "what this instance has is out of date: the network has gone on without it"
+    );
+    let gone = Changes {
+        indexes: indexes.iter().map(|(uid, _)| (uid.clone(), None)).collect(),
+        dropping: indexes.iter().map(|(_, id)| (*id, true)).collect(),
+        ..Changes::default()
+    };
+    run.plane.store.commit(gone).await.map_err(Broken)?;
+    run.plane.publish_indexes(indexes.iter().map(|(uid, _)| (uid.clone(), None)).collect()).await;
+    for (uid, id) in indexes {
+        run.plane.entries.borrow_mut().remove(&uid);
+        run.remove_storage(id).await;
+    }
+    run.plane.step(|steps| steps.emptied = true).await.map_err(Broken)?;
+    Ok(End::Interrupted)
+}
+
+/// The first step: sends documents to where they are missing.
 async fn send_documents(run: &mut Run<'_>, change: &Change) -> Result<End, Broken> {
+    match super::copies::unless_interrupted(run, export(run.plane, change)).await {
+        Some(Ok(())) => run.plane.step(|steps| steps.exported = true).await.map_err(Broken)?,
+        Some(Err(error)) => {
+            tracing::warn!(error, "documents that move could not be read; they are tried again");
+            run.plane.pause(std::time::Duration::from_secs(1)).await;
+        }
+        None => {}
+    }
+    Ok(End::Interrupted)
+}
+
+/// Gives the documents of every index their network shards by the names of the next network. `None` when the batch goes on.
+async fn deal_out(run: &mut Run<'_>, change: &Change) -> Result<Option<End>, Broken> {
     let names: std::collections::BTreeSet<String> = change.topology.after.shards.keys().cloned().collect();
     let indexes: Vec<_> = run.plane.state().indexes.iter().map(|(uid, view)| (uid.clone(), view.clone())).collect();
     for (uid, view) in indexes {
@@ -53,24 +93,16 @@ async fn send_documents(run: &mut Run<'_>, change: &Change) -> Result<End, Broke
         let mut batch = operations(run);
         batch.settings = Some(Arc::new(settings));
         let prepared = match run.prepare(view, batch).await {
-            None => return Ok(End::Interrupted),
+            None => return Ok(Some(End::Interrupted)),
             Some(Ok(prepared)) => prepared,
-            Some(Err(error)) => return fail_batch(run, error).await,
+            Some(Err(error)) => return retry(run, &error).await.map(Some),
         };
         match run.commit_step(prepared).await? {
             Ok(view) => run.plane.publish_indexes(vec![(uid.to_string(), Some(view))]).await,
-            Err(error) => return fail_batch(run, error).await,
+            Err(error) => return retry(run, &error).await.map(Some),
         }
     }
-    match super::copies::unless_interrupted(run, export(run.plane, change)).await {
-        Some(Ok(())) => run.plane.step(|steps| steps.exported = true).await.map_err(Broken)?,
-        Some(Err(error)) => {
-            tracing::warn!(error, "documents that move could not be read; they are tried again");
-            run.plane.runtime.sleep(std::time::Duration::from_secs(1)).await;
-        }
-        None => {}
-    }
-    Ok(End::Interrupted)
+    Ok(None)
 }
 
 /// Whether all that came in this change could be added.
@@ -103,8 +135,16 @@ async fn report(plane: &ControlPlane, change: &Change) -> Result<(), Broken> {
     Ok(())
 }
 
-/// The last step: what other instances have now is deleted here.
+/// The last step: searches go by the next network, and what other instances have now is deleted here.
 async fn finish(run: &mut Run<'_>, change: &Change) -> Result<End, Broken> {
+    if !change.steps.switched {
+        run.plane.step(|steps| steps.switched = true).await.map_err(Broken)?;
+    }
+    // Nobody is answered for what is about to go.
+    run.plane.publish(|_| {}).await;
+    if let Some(end) = deal_out(run, change).await? {
+        return Ok(end);
+    }
     let kept = change.topology.after.kept().unwrap_or_default();
     let stale: Vec<String> = kept.names.difference(&kept.own).map(|name| json!(name).to_string()).collect();
     let mut moved = 0;
@@ -118,7 +158,7 @@ async fn finish(run: &mut Run<'_>, change: &Change) -> Result<End, Broken> {
         let prepared = match run.prepare(view, batch).await {
             None => return Ok(End::Interrupted),
             Some(Ok(prepared)) => prepared,
-            Some(Err(error)) => return fail_batch(run, error).await,
+            Some(Err(error)) => return retry(run, &error).await,
         };
         let deleted = prepared.outcomes().first().and_then(|outcome| outcome.as_ref().ok());
         let deleted = deleted.map_or(0, |outcome| outcome.documents);
@@ -129,7 +169,7 @@ async fn finish(run: &mut Run<'_>, change: &Change) -> Result<End, Broken> {
         moved += deleted;
         match run.commit_step(prepared).await? {
             Ok(view) => run.plane.publish_indexes(vec![(uid.to_string(), Some(view))]).await,
-            Err(error) => return fail_batch(run, error).await,
+            Err(error) => return retry(run, &error).await,
         }
     }
     let message = if change.may_delete() {
@@ -143,5 +183,6 @@ async fn finish(run: &mut Run<'_>, change: &Change) -> Result<End, Broken> {
     let changes = Changes { network_steps: Some(None), ..Changes::default() };
     run.finish_then(changes, Vec::new(), |plane| drop(plane.change.take())).await?;
     run.plane.find_change(None);
+    run.plane.publish(|_| {}).await;
     Ok(End::Finished)
 }

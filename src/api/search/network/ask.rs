@@ -19,7 +19,9 @@ use crate::app::App;
 use crate::auth::tenant::join_filters;
 use crate::control::ControlState;
 use crate::http::Method;
-use crate::network::{Network, Remote, failure};
+use crate::network::headers::ASKED_SHARDS;
+use crate::network::routing::Routing;
+use crate::network::{Remote, failure};
 use crate::outgoing::{Deadlines, Request};
 
 /// Times an instance is asked when no other has the same documents.
@@ -34,7 +36,7 @@ const ANSWER_BYTES_MAX: u64 = 256 << 20;
 /// The way to the other instances for one search.
 pub(super) struct Ask<'a> {
     call: &'a Call<App>,
-    network: &'a Network,
+    routing: &'a Routing,
     federation: &'a FederationParams,
     give_up: Nanos,
 }
@@ -43,7 +45,7 @@ impl<'a> Ask<'a> {
     /// The way for a search that begins now.
     pub(super) fn new(call: &'a Call<App>, state: &'a ControlState, federation: &'a FederationParams) -> Self {
         let give_up = call.app.runtime.now().after(Duration::from_secs(call.app.options.remote_search_seconds));
-        Self { call, network: &state.network, federation, give_up }
+        Self { call, routing: &state.routing, federation, give_up }
     }
 
     /// Asks for all queries, side by side; those of an instance that fails go to the next one that has the same documents.
@@ -53,8 +55,9 @@ impl<'a> Ask<'a> {
         while !queries.is_empty() {
             let mut by_instance: BTreeMap<String, Vec<Routed>> = BTreeMap::new();
             for query in queries.drain(..) {
-                if let Some(Some(name)) = query.candidates.first() {
-                    by_instance.entry(name.clone()).or_default().push(query);
+                match query.candidates.first() {
+                    Some(Some(name)) => by_instance.entry(name.clone()).or_default().push(query),
+                    _ => self.say_missing(&query, &mut errors),
                 }
             }
             let asked = by_instance.into_iter().map(|(name, queries)| async move {
@@ -83,13 +86,21 @@ impl<'a> Ask<'a> {
         (parts, errors)
     }
 
+    /// No instance that is known here has the documents of a shard.
+    fn say_missing(&self, query: &Routed, errors: &mut BTreeMap<String, ApiError>) {
+        let shard = query.shard.as_deref().unwrap_or_default();
+        let message = format!("The documents of the network shard `{shard}` are being moved.");
+        let own_name = self.routing.network.own_name.clone().unwrap_or_default();
+        errors.entry(own_name).or_insert_with(|| ApiError::new(ErrorCode::RemoteCouldNotSendRequest, message));
+    }
+
     /// Asks one instance, again where that may help and nobody else can be asked.
     async fn instance(&self, name: &str, queries: &[Routed]) -> Result<Part, ApiError> {
         let unknown = || {
             let message = format!("The remote `{name}` is no longer known.");
             ApiError::new(ErrorCode::RemoteCouldNotSendRequest, message)
         };
-        let remote = self.network.remotes.get(name).ok_or_else(unknown)?;
+        let remote = self.routing.remote(name).ok_or_else(unknown)?;
         let has_others = queries.iter().all(|query| query.candidates.len() > 1);
         let runtime = &self.call.app.runtime;
         let mut tries = 0;
@@ -114,13 +125,18 @@ impl<'a> Ask<'a> {
             let message = format!("The URL of the remote `{name}` cannot be called: {error}.");
             ApiError::new(ErrorCode::RemoteCouldNotSendRequest, message)
         })?;
+        let shards: Option<Vec<&str>> = queries.iter().map(|query| query.shard.as_deref()).collect();
         let queries: Vec<QueryParams> = queries.iter().map(|query| self.restricted(&query.query)).collect();
-        let use_network = self.network.leader.is_some().then_some(false);
+        let use_network = self.routing.network.leader.is_some().then_some(false);
         let body = body(&queries.iter().collect::<Vec<_>>(), self.federation, use_network);
         let request = Request::new(Method::Post, url, Deadlines::all(time))
             .bearer(remote.search_api_key.as_deref())
             .header(PROXY_HEADER, "true")
             .body("application/json", body.to_string().into_bytes());
+        let request = match shards {
+            Some(shards) => request.header(ASKED_SHARDS, self.routing.question(shards)),
+            None => request,
+        };
         let answer = self.call.app.outgoing.fetch(request, ANSWER_BYTES_MAX).await;
         let answer = answer.map_err(|error| failure::unanswered(name, &error))?;
         match failure::refused(name, &answer) {

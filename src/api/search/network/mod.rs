@@ -54,7 +54,7 @@ pub(super) async fn search(
     routed: Vec<Routed>,
     federation: &FederationParams,
 ) -> Result<Found, ApiError> {
-    let own_name = state.network.own_name.as_deref();
+    let own_name = state.routing.network.own_name.as_deref();
     let (own, others): (Vec<Routed>, Vec<Routed>) = routed.into_iter().partition(|query| query.is_own(own_name));
     let local: Vec<(usize, QueryParams)> = own.into_iter().map(|query| (query.given, query.query)).collect();
     let asked_elsewhere: Vec<&str> = others.iter().map(|query| query.query.index_uid.as_str()).collect();

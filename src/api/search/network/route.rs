@@ -6,6 +6,7 @@ use crate::api::error::{ApiError, ErrorCode};
 use crate::api::search::params::many::{FederationOptions, QueryParams};
 use crate::auth::tenant::join_filters;
 use crate::network::Network;
+use crate::network::routing::Routing;
 
 /// A query on its way to an instance.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub(in crate::api::search) struct Routed {
     /// The instances that can answer it, each as well as the others; the first is asked. `None` is this one, whatever its
     /// name.
     pub(in crate::api::search) candidates: Vec<Option<String>>,
+    /// The network shard that it is about, if it is about one.
+    pub(in crate::api::search) shard: Option<String>,
 }
 
 impl Routed {
@@ -38,11 +41,12 @@ pub(in crate::api::search) fn takes_part(network: &Network, use_network: Option<
 /// `invalid_multi_search_remote` for an instance that is unknown.
 pub(in crate::api::search) fn instances(
     runtime: &dyn Runtime,
-    network: &Network,
+    routing: &Routing,
     (given, query): (usize, QueryParams),
     number: bool,
     is_enabled: bool,
 ) -> Result<Vec<Routed>, ApiError> {
+    let network = &*routing.network;
     if let Some(name) = query.options.as_ref().and_then(|options| options.remote.clone()) {
         if network.own_name.as_ref() != Some(&name) && !network.remotes.contains_key(&name) {
             let message = format!("This instance has no remote `{name}`.");
@@ -51,10 +55,10 @@ pub(in crate::api::search) fn instances(
         let mut query = query;
         let options = query.options.get_or_insert_with(FederationOptions::default);
         options.query_position.get_or_insert(given as u64);
-        return Ok(vec![Routed { query, given, candidates: vec![Some(name)] }]);
+        return Ok(vec![Routed { query, given, candidates: vec![Some(name)], shard: None }]);
     }
     if !takes_part(network, query.search.use_network, is_enabled) {
-        return Ok(vec![Routed { query, given, candidates: vec![None] }]);
+        return Ok(vec![Routed { query, given, candidates: vec![None], shard: None }]);
     }
     let numbered = |at: usize, query: &QueryParams| {
         let mut query = query.clone();
@@ -65,19 +69,17 @@ pub(in crate::api::search) fn instances(
     if network.leader.is_none() {
         let of_remote = |(at, name): (usize, &String)| {
             let candidates = vec![Some(name.clone())];
-            Routed { query: numbered(at, &query), given, candidates }
+            Routed { query: numbered(at, &query), given, candidates, shard: None }
         };
         return Ok(network.remotes.keys().enumerate().map(of_remote).collect());
     }
-    let of_shard = |(at, (name, shard)): (usize, (&String, &crate::network::Shard))| {
+    let of_shard = |(at, name): (usize, &String)| {
         let mut query = numbered(at, &query);
         query.search.filter = join_filters(query.search.filter.take(), Some(&shard_filter(name).into()));
-        let mut candidates: Vec<Option<String>> = shard.remotes.iter().cloned().map(Some).collect();
-        shuffle(runtime, &mut candidates);
-        candidates.sort_by_key(|name| *name != network.own_name);
-        Routed { query, given, candidates }
+        let candidates = routing.candidates(name, |names| shuffle(runtime, names)).into_iter().map(Some);
+        Routed { query, given, candidates: candidates.collect(), shard: Some(name.clone()) }
     };
-    Ok(network.shards.iter().enumerate().map(of_shard).collect())
+    Ok(network.shards.keys().enumerate().map(of_shard).collect())
 }
 
 /// The filter that selects the documents of a network shard.
@@ -86,7 +88,7 @@ fn shard_filter(name: &str) -> String {
 }
 
 /// Replicas are asked in turn, so that each bears its share.
-fn shuffle(runtime: &dyn Runtime, candidates: &mut [Option<String>]) {
+fn shuffle(runtime: &dyn Runtime, candidates: &mut [String]) {
     for last in (1..candidates.len()).rev() {
         candidates.swap(last, (runtime.random_u64() % (last as u64 + 1)) as usize);
     }

@@ -49,7 +49,7 @@ impl Search {
         uid: &str,
         params: SearchParams,
     ) -> Result<Self, ApiError> {
-        if !takes_part(&state.network, params.use_network, state.features.network) {
+        if !takes_part(&state.routing.network, params.use_network, state.features.network) {
             return OneSearch::new(call, state, uid, params).map(|search| Self::Here(Box::new(search)));
         }
         let request = params.request.clone();
@@ -66,8 +66,8 @@ impl Search {
         query.search.request.facets = None;
         query.search.request.distinct = None;
         query.search.request.page = PageRequest::default();
-        let routed = instances(&*call.app.runtime, &state.network, (0, query), true, true)?;
-        let own_name = state.network.own_name.as_deref();
+        let routed = instances(&*call.app.runtime, &state.routing, (0, query), true, true)?;
+        let own_name = state.routing.network.own_name.as_deref();
         if routed.iter().any(|query| query.is_own(own_name)) && state.index(uid).is_none() {
             return Err(ApiError::index_not_found(uid));
         }
