@@ -1,7 +1,7 @@
 //! One HTTP request on a connection of its own: small, blocking, and strict about what it reads.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// What a server answered.
@@ -19,7 +19,7 @@ impl Answer {
     }
 }
 
-/// Sends one request and reads the whole answer; a gzip answer is unpacked.
+/// Sends one request to a server on loopback and reads the whole answer; a gzip answer is unpacked.
 pub fn send(
     port: u16,
     method: &str,
@@ -27,9 +27,22 @@ pub fn send(
     headers: &[(String, String)],
     body: Option<&[u8]>,
 ) -> io::Result<Answer> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n");
+    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    send_to(to, Duration::from_secs(60), (method, path), headers, body)
+}
+
+/// The same to a server anywhere; `patience` is for connecting, and for each silence after that.
+pub fn send_to(
+    to: SocketAddr,
+    patience: Duration,
+    (method, path): (&str, &str),
+    headers: &[(String, String)],
+    body: Option<&[u8]>,
+) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect_timeout(&to, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n");
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }

@@ -1,0 +1,206 @@
+//! Three instances find what one finds: the same documents with the same scores in the same order.
+//!
+//! By hand with documents of a file: `SKERRY_DATA=FILE.ndjson SKERRY_QUERIES=2000`, and `SKERRY_PYTHON=python3` to load
+//! them with the official client.
+
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use serde_json::{Map, Value, json};
+
+use crate::hosts::Host;
+use crate::instance::{Instance, ask, is_idle};
+use crate::{Network, binary, layout, number};
+
+const INDEX: &str = "equal";
+/// Documents that are made up where no file is given.
+const DOCUMENTS: u64 = 2500;
+/// Bytes of one request.
+const PIECE_BYTES: usize = 1 << 20;
+/// The last rule leaves no two documents equal: the order of equals depends on where they are.
+const SETTINGS: &str = r#"{"rankingRules": ["words", "typo", "proximity", "attribute", "sort", "exactness", "id:asc"],
+    "filterableAttributes": ["kind", "pos", "rank"], "sortableAttributes": ["rank", "id"],
+    "pagination": {"maxTotalHits": 1000000}, "synonyms": {"harbour": ["port"], "big": ["large", "very big"]}}"#;
+
+/// Documents of few words in changing order, so that many match and few are alike.
+fn made_up(rng: &mut StdRng) -> Vec<String> {
+    let words: Vec<&str> = "harbour light granite storm sailor boat rope anchor mast shore island rock wave tide wind sail deck \
+        cabin north south port large big very keeper lamp tower signal chart compass star fog bell gull net fish salt sand shell"
+        .split_whitespace()
+        .collect();
+    let text = |rng: &mut StdRng, most: usize| {
+        let count = rng.random_range(1..=most);
+        let mut chosen: Vec<String> =
+            (0..count).map(|_| (*words.choose(rng).expect("there are words")).to_owned()).collect();
+        for word in &mut chosen {
+            if rng.random_bool(0.04) {
+                word.remove(rng.random_range(0..word.len()));
+            }
+        }
+        chosen.join(" ")
+    };
+    let document = |id: u64| {
+        let kind = ["a", "b", "c"][rng.random_range(0..3)];
+        json!({"id": id, "title": text(rng, 4), "text": text(rng, 25), "kind": kind, "rank": rng.random_range(0..50)})
+            .to_string()
+    };
+    (0..DOCUMENTS).map(document).collect()
+}
+
+fn load(host: &Host, documents: &[String]) {
+    let path = format!("/indexes/{INDEX}/documents?primaryKey=id");
+    let headers = [("Content-Type".to_owned(), "application/x-ndjson".to_owned())];
+    let mut piece = String::new();
+    for (number, document) in documents.iter().enumerate() {
+        piece.push_str(document);
+        piece.push('\n');
+        if piece.len() >= PIECE_BYTES || number + 1 == documents.len() {
+            let patience = Duration::from_secs(60);
+            let answer =
+                crate::client::send_to(host.address, patience, ("POST", &path), &headers, Some(piece.as_bytes()));
+            assert_eq!(answer.expect("an answer").status, 202);
+            piece.clear();
+        }
+    }
+}
+
+/// A query of words of the documents, some of them cut, some misspelt, with what else a search may say.
+fn query(rng: &mut StdRng, texts: &[Vec<String>]) -> Value {
+    let text = texts.choose(rng).expect("there are documents");
+    let count = rng.random_range(1..=3.min(text.len()));
+    let first = rng.random_range(0..=text.len() - count);
+    let mut words: Vec<String> = text[first..first + count].to_vec();
+    if rng.random_bool(0.2) {
+        words.reverse();
+    }
+    let last = words.last_mut().expect("there is a word");
+    let letters: Vec<char> = last.chars().collect();
+    match rng.random_range(0..4) {
+        0 if letters.len() > 2 => *last = letters[..rng.random_range(2..letters.len())].iter().collect(),
+        1 if letters.len() > 5 => {
+            let gone = rng.random_range(1..letters.len());
+            *last = letters.iter().enumerate().filter(|(at, _)| *at != gone).map(|(_, letter)| letter).collect();
+        }
+        _ => {}
+    }
+    let mut query = json!({"q": words.join(" "), "showRankingScore": true, "showRankingScoreDetails": true});
+    let mut put = |name: &str, value: Value| {
+        query[name] = value;
+    };
+    match rng.random_range(0..5) {
+        0 => put("filter", json!("kind = a OR pos = n")),
+        1 => put("facets", json!(["kind", "pos"])),
+        2 => put("sort", json!(["rank:desc"])),
+        _ => {}
+    }
+    // Not `frequency`: how frequent a word is each instance says of the documents it has.
+    if rng.random_bool(0.25) {
+        put("matchingStrategy", json!("all"));
+    }
+    match rng.random_range(0..3) {
+        0 => (put("offset", json!(rng.random_range(0..30))), put("limit", json!(rng.random_range(1..60)))).0,
+        1 => (put("page", json!(rng.random_range(1..4))), put("hitsPerPage", json!(rng.random_range(1..30)))).0,
+        _ => {}
+    }
+    query
+}
+
+/// An answer without what differs from one instance to several, and from one time to another.
+fn comparable(answer: &Value) -> Map<String, Value> {
+    let mut answer = answer.as_object().cloned().unwrap_or_default();
+    for name in ["processingTimeMs", "requestUid", "remoteErrors"] {
+        answer.remove(name);
+    }
+    for hit in answer.get_mut("hits").and_then(Value::as_array_mut).into_iter().flatten() {
+        hit.as_object_mut().and_then(|hit| hit.remove("_federation"));
+    }
+    answer
+}
+
+fn wait(hosts: &[Host]) {
+    let began = Instant::now();
+    while !hosts.iter().all(is_idle) {
+        assert!(began.elapsed() < Duration::from_secs(600), "the documents are not loaded");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn three_instances_answer_like_one() {
+    let (queries, seed) = (number("SKERRY_QUERIES", 300), number("SKERRY_SEED", 1));
+    let mut rng = StdRng::seed_from_u64(seed);
+    let place = tempfile::tempdir().expect("a folder for the instances");
+    let file = std::env::var("SKERRY_DATA").ok();
+    let documents: Vec<String> = match &file {
+        Some(file) => std::fs::read_to_string(file).expect("the file is read").lines().map(String::from).collect(),
+        None => made_up(&mut rng),
+    };
+    let network = Network::start(place.path(), &layout(0));
+    let single = crate::hosts::Hosts::on_loopback(1, &place.path().join("single"));
+    let single = Instance::start("single", single.host(0), &binary(), &[]);
+    let leader = &network.hosts[0];
+    let all: Vec<Host> = network.hosts.iter().chain([&single.host]).cloned().collect();
+    let settings: Value = serde_json::from_str(SETTINGS).expect("the settings are JSON");
+    for host in [leader, &single.host] {
+        let began = Instant::now();
+        ask(host, "PATCH", &format!("/indexes/{INDEX}/settings"), &settings).expect("an instance answers");
+        match (std::env::var("SKERRY_PYTHON"), &file) {
+            (Ok(python), Some(file)) => {
+                let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/network/load.py");
+                let url = format!("http://{}", host.address);
+                let status = std::process::Command::new(python).args([script, &url, INDEX, file]).status();
+                assert!(status.expect("the client runs").success());
+            }
+            _ => load(host, &documents),
+        }
+        wait(&all);
+        println!("{} documents through {} in {:?}", documents.len(), host.address, began.elapsed());
+    }
+    let words = |document: &String| {
+        let document: Value = serde_json::from_str(document).expect("a document is JSON");
+        let texts = document.as_object().into_iter().flatten().filter(|(name, _)| *name != "id");
+        let words: Vec<String> = texts
+            .filter_map(|(_, text)| text.as_str())
+            .flat_map(|text| text.split(|letter: char| !letter.is_alphanumeric()).map(String::from))
+            .filter(|word| !word.is_empty())
+            .collect();
+        (!words.is_empty()).then_some(words)
+    };
+    let texts: Vec<Vec<String>> = documents.iter().filter_map(words).collect();
+    let (mut hits, mut empty) = (0, 0);
+    let path = format!("/indexes/{INDEX}/search");
+    for number in 0..queries {
+        let query = query(&mut rng, &texts);
+        let host = network.hosts.choose(&mut rng).expect("there are three");
+        let (status, found) = ask(host, "POST", &path, &query).expect("an instance answers");
+        assert_eq!((status, &found["remoteErrors"]), (200, &json!({})), "{query}: {found}");
+        let (_, wanted) = ask(&single.host, "POST", &path, &query).expect("the single instance answers");
+        let count = wanted["hits"].as_array().map_or(0, Vec::len);
+        let (found, wanted) = (comparable(&found), comparable(&wanted));
+        if found != wanted {
+            differ(&found, &wanted);
+            panic!("search {number} of seed {seed} differs from one instance's: {query}");
+        }
+        hits += count;
+        empty += u64::from(count == 0);
+    }
+    println!("{queries} searches alike: {hits} hits, {empty} without any");
+}
+
+/// Prints the first difference.
+fn differ(found: &Map<String, Value>, wanted: &Map<String, Value>) {
+    for (name, value) in wanted {
+        let other = &found.get(name).cloned().unwrap_or_default();
+        if let (Some(hits), Some(others)) = (value.as_array(), other.as_array()) {
+            let at = hits.iter().zip(others).position(|(hit, other)| hit != other);
+            println!("{name}: {} and {} over the network; first at {at:?}", hits.len(), others.len());
+            if let Some(at) = at {
+                println!("one: {}\nnetwork: {}", hits[at], others[at]);
+            }
+        } else if value != other {
+            println!("{name}: {value}, over the network {other}");
+        }
+    }
+}
