@@ -11,6 +11,7 @@ mod mixed;
 mod queries;
 mod report;
 mod search;
+mod stalls;
 mod vectors;
 mod write;
 
@@ -124,6 +125,32 @@ enum Command {
         #[command(flatten)]
         shape: vectors::Shape,
     },
+    /// Whether requests that ask for as much work as they can hold up the ordinary searches of others.
+    Stalls {
+        #[command(flatten)]
+        servers: Servers,
+        /// NDJSON file that is loaded.
+        #[arg(long)]
+        file: PathBuf,
+        /// Seconds of each kind of request.
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+        /// Connections with ordinary searches.
+        #[arg(long, default_value_t = 4)]
+        clients: usize,
+        /// Ordinary searches a second.
+        #[arg(long, default_value_t = 400.0)]
+        rate: f64,
+        /// Milliseconds that an ordinary search may take at most.
+        #[arg(long, default_value_t = 10.0)]
+        bar_ms: f64,
+        /// Uses the indexes as they are.
+        #[arg(long)]
+        loaded: bool,
+        /// Only kinds of requests whose name contains this.
+        #[arg(long, default_value = "")]
+        only: String,
+    },
     /// Asks two servers the same, under several settings, and reports every difference reduced to a small case.
     Differ {
         #[command(flatten)]
@@ -162,6 +189,9 @@ fn main() -> ExitCode {
         }
         Command::Vectors { servers, shape } => vectors::run(&servers, &shape),
         Command::Write { servers, count } => write::run(&servers, count),
+        Command::Stalls { servers, file, seconds, clients, rate, bar_ms, loaded, only } => {
+            stalls::run(&servers, &file, &stalls::Effort { seconds, clients, rate, bar_ms, loaded, only })
+        }
         Command::Differ { servers, file, seed, queries, rounds, documents, loaded, shown } => {
             differ::run(&servers, &file, &differ::Effort { seed, queries, rounds, documents, loaded, shown })
         }

@@ -4,7 +4,7 @@
 //! documents of one file.
 
 mod compare;
-mod corpus;
+pub mod corpus;
 mod make;
 mod reduce;
 
