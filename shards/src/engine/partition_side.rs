@@ -3,9 +3,11 @@
 use std::rc::Rc;
 
 use roaring::RoaringBitmap;
+use storage_engine::vector::Pace;
 
 use super::home::PartitionHome;
 use super::messages::{Answer, EpochShare, Listing, PartitionQuestion, Place, ReadQuestion};
+use super::search_side::RuntimePacer;
 use super::{Engine, EngineError};
 use crate::document::RawDocument;
 use crate::document::primary_key::{KeyFinder, is_valid};
@@ -109,7 +111,7 @@ impl Engine {
                 Answer::Chosen(self.choose(&reader, &filter, &primary_key).await?)
             }
             ReadQuestion::List(listing) => {
-                let (total, first) = list(&reader, &listing)?;
+                let (total, first) = list(&reader, &listing, &RuntimePacer(self.runtime.clone())).await?;
                 Answer::Listed(total, first)
             }
             ReadQuestion::Documents { docs, vectors } => {
@@ -159,7 +161,8 @@ impl Engine {
         filter: &Filter,
         primary_key: &str,
     ) -> Result<Vec<(DocId, String)>, EngineError> {
-        let chosen = filter.evaluate(reader).map_err(PartitionError::from)?;
+        let pacer = RuntimePacer(self.runtime.clone());
+        let chosen = filter.evaluate(reader, &pacer).await.map_err(PartitionError::from)?;
         let mut finder = KeyFinder::new(primary_key);
         let mut found = Vec::with_capacity(chosen.len() as usize);
         let mut checkpoint = Checkpoint::default();
@@ -173,13 +176,17 @@ impl Engine {
 }
 
 /// How many documents a listing has in a partition, and the first of them in order.
-fn list(reader: &PartitionReader, listing: &Listing) -> Result<(u64, Vec<(SortKeys, DocId)>), PartitionError> {
+async fn list(
+    reader: &PartitionReader,
+    listing: &Listing,
+    pace: &dyn Pace,
+) -> Result<(u64, Vec<(SortKeys, DocId)>), PartitionError> {
     let mut among: RoaringBitmap = match &listing.among {
         Some(docs) => docs.iter().map(|doc| doc.0).filter(|doc| reader.documents().contains(*doc)).collect(),
         None => reader.documents().clone(),
     };
     if let Some(filter) = &listing.filter {
-        among &= filter.evaluate(reader)?;
+        among &= filter.evaluate(reader, pace).await?;
     }
     let total = among.len();
     among.remove_range(..listing.from.0);
@@ -188,7 +195,7 @@ fn list(reader: &PartitionReader, listing: &Listing) -> Result<(u64, Vec<(SortKe
         page.map(|doc| (SortKeys::new(), reader.global(LocalDocId(doc)))).collect()
     } else {
         let count = listing.skip.saturating_add(listing.limit);
-        let page = sorted_page(reader, &listing.sort, &among, count, SortMode::Documents)?;
+        let page = sorted_page(reader, &listing.sort, &among, count, SortMode::Documents, pace).await?;
         page.into_iter().skip(listing.skip).map(|(keys, doc)| (keys, FacetSource::global(reader, doc))).collect()
     };
     Ok((total, first))

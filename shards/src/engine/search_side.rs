@@ -7,6 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::LocalBoxFuture;
+use storage_engine::vector::Pace;
 use uuid::Uuid;
 
 use super::messages::{Answer, PartitionQuestion, Place, ReadQuestion};
@@ -259,18 +261,25 @@ impl Asker<'_> {
 }
 
 /// A runtime as a search sees it.
-struct RuntimePacer(Rc<dyn Runtime>);
+pub(super) struct RuntimePacer(pub(super) Rc<dyn Runtime>);
 
 impl Pacer for RuntimePacer {
     fn now(&self) -> Duration {
         self.0.now().since(Nanos(0))
     }
 
-    fn should_yield(&self) -> bool {
+    fn aside(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, Result<(), String>> {
+        let done = self.0.side_thread(job);
+        Box::pin(async move { done.await.map_err(|error| error.to_string()) })
+    }
+}
+
+impl Pace for RuntimePacer {
+    fn due(&self) -> bool {
         self.0.should_yield()
     }
 
-    fn yield_now(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+    fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         self.0.yield_now()
     }
 }

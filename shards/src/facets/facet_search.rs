@@ -8,6 +8,7 @@ use charabia::Normalize;
 use charabia::normalizer::NormalizerOption;
 use levenshtein_automata::{DFA, Distance};
 use roaring::RoaringBitmap;
+use storage_engine::vector::Pace;
 
 use crate::error::UserError;
 use crate::facets::columns::ColumnError;
@@ -54,17 +55,18 @@ struct Hit {
 
 /// Finds the strings of a field that match, and how many of `documents` have each. Without a query all strings match.
 /// Numbers are never found.
-pub fn search_facet(
+pub async fn search_facet(
     source: &dyn FacetSource,
     field: &str,
     query: Option<&str>,
     documents: &RoaringBitmap,
+    pace: &dyn Pace,
 ) -> Result<FacetHits, ColumnError> {
     let mut hits = BTreeMap::new();
     let Some(number) = source.fields().id(field) else { return Ok(FacetHits::default()) };
     let columns = source.columns();
     let matcher = Matcher::new(query, field, source.settings());
-    columns.walk_strings(number, false, &mut |value, with_value| {
+    let mut visit = |value: &str, with_value: RoaringBitmap| {
         if let Some(first) = with_value.min()
             && matcher.matches(value)
         {
@@ -79,7 +81,8 @@ pub fn search_facet(
             hits.insert(value.into(), hit);
         }
         Ok(ControlFlow::Continue(()))
-    })?;
+    };
+    columns.walk_strings(number, false, &mut visit, pace).await?;
     Ok(FacetHits { hits })
 }
 
@@ -167,13 +170,16 @@ impl Matcher {
 
 #[cfg(test)]
 mod tests {
+    use futures_lite::future::block_on;
     use serde_json::json;
+    use storage_engine::vector::Unpaced;
 
     use super::*;
     use crate::facets::test_support::{Facets, filterable};
 
     fn found(facets: &Facets, query: Option<&str>) -> Vec<String> {
-        let hits = search_facet(facets, "city", query, &facets.documents).expect("memory does not fail");
+        let hits =
+            block_on(search_facet(facets, "city", query, &facets.documents, &Unpaced)).expect("memory does not fail");
         hits.finish("city", query, &facets.settings).into_iter().map(|(value, _)| value).collect()
     }
 
@@ -250,13 +256,18 @@ mod tests {
         let part =
             |names: &[&str]| Facets::with(filterable(&["city"]), names.iter().map(|name| json!({ "city": name })));
         let (left, right) = (part(&["PARIS", "Rome"]), part(&["paris", "Paris"]));
-        let mut hits = search_facet(&right, "city", Some("par"), &right.documents).expect("memory does not fail");
+        let mut hits = block_on(search_facet(&right, "city", Some("par"), &right.documents, &Unpaced))
+            .expect("memory does not fail");
         for hit in hits.hits.values_mut() {
             hit.first.0 += 10;
         }
-        hits.merge(search_facet(&left, "city", Some("par"), &RoaringBitmap::new()).expect("memory does not fail"));
+        hits.merge(
+            block_on(search_facet(&left, "city", Some("par"), &RoaringBitmap::new(), &Unpaced))
+                .expect("memory does not fail"),
+        );
         assert_eq!(hits.finish("city", Some("par"), &left.settings), [("PARIS".to_owned(), 2)]);
-        let none = search_facet(&left, "city", Some("rome"), &RoaringBitmap::new()).expect("memory does not fail");
+        let none = block_on(search_facet(&left, "city", Some("rome"), &RoaringBitmap::new(), &Unpaced))
+            .expect("memory does not fail");
         assert_eq!(none.finish("city", Some("rome"), &left.settings), []);
     }
 

@@ -4,11 +4,12 @@ use std::ops::{Bound, ControlFlow};
 
 use roaring::RoaringBitmap;
 use storage_engine::TreeId;
+use storage_engine::vector::Pace;
 
 use super::block::Block;
 use super::gather::Gather;
 use super::keys::{self, Flag, Place};
-use super::store::{ColumnError, ColumnRead};
+use super::store::{ColumnError, ColumnRead, Entry};
 use super::values::DocValues;
 use crate::facets::geo::GeoPoint;
 use crate::facets::geo::cells::{Bounds, cover};
@@ -21,6 +22,9 @@ use crate::partition::trees::{
 
 /// Fewer points than this are looked up one by one.
 const SCATTERED_MAX: u64 = 20_000;
+
+/// Entries read between two looks at whether others wait; points and shapes are looked at as often.
+const ENTRIES_PER_LOOK: usize = 16;
 
 /// Called with each value of a walk and its documents; `Break` ends the walk.
 pub type Visit<'v, V> = dyn FnMut(&V, RoaringBitmap) -> Result<ControlFlow<()>, ColumnError> + 'v;
@@ -39,15 +43,16 @@ impl<'a> Columns<'a> {
 
     /// The documents with this number, given as its bits.
     pub fn with_number(&self, field: FieldId, bits: u64) -> Result<RoaringBitmap, ColumnError> {
-        self.starting(FACET_NUMBERS, &keys::number(field, bits))
+        self.of_value(FACET_NUMBERS, &keys::number(field, bits))
     }
 
     /// The documents with a number in this range of bits.
-    pub fn with_number_in(
+    pub async fn with_number_in(
         &self,
         field: FieldId,
         from: Bound<u64>,
         to: Bound<u64>,
+        pace: &dyn Pace,
     ) -> Result<RoaringBitmap, ColumnError> {
         let from = match from {
             Bound::Included(bits) => keys::number(field, bits),
@@ -59,7 +64,7 @@ impl<'a> Columns<'a> {
             Bound::Excluded(bits) => Some(keys::number(field, bits)),
             Bound::Unbounded => keys::after_field(field),
         };
-        self.between(FACET_NUMBERS, &from, before.as_deref(), |_| true)
+        self.between(FACET_NUMBERS, &from, before.as_deref(), |_| true, pace).await
     }
 
     /// The documents with this normalised string.
@@ -67,15 +72,16 @@ impl<'a> Columns<'a> {
         if value.len() > STRING_BYTES_MAX {
             return Ok(RoaringBitmap::new());
         }
-        self.starting(FACET_STRINGS, &keys::string(field, value))
+        self.of_value(FACET_STRINGS, &keys::string(field, value))
     }
 
     /// The documents with a string in this range of bytes.
-    pub fn with_string_in(
+    pub async fn with_string_in(
         &self,
         field: FieldId,
         from: Bound<&str>,
         to: Bound<&str>,
+        pace: &dyn Pace,
     ) -> Result<RoaringBitmap, ColumnError> {
         // The keys of a value continue with 0, those of longer ones with at least 1.
         let beyond = |value: &str| [keys::string_prefix(field, value.as_bytes()), vec![1]].concat();
@@ -89,26 +95,35 @@ impl<'a> Columns<'a> {
             Bound::Excluded(value) => Some(keys::string_prefix(field, value.as_bytes())),
             Bound::Unbounded => keys::after_field(field),
         };
-        self.between(FACET_STRINGS, &from, before.as_deref(), |_| true)
+        self.between(FACET_STRINGS, &from, before.as_deref(), |_| true, pace).await
     }
 
     /// The documents with a string that begins so.
-    pub fn with_string_starting(&self, field: FieldId, prefix: &str) -> Result<RoaringBitmap, ColumnError> {
-        self.starting(FACET_STRINGS, &keys::string_prefix(field, prefix.as_bytes()))
+    pub async fn with_string_starting(
+        &self,
+        field: FieldId,
+        prefix: &str,
+        pace: &dyn Pace,
+    ) -> Result<RoaringBitmap, ColumnError> {
+        self.starting(FACET_STRINGS, &keys::string_prefix(field, prefix.as_bytes()), pace).await
     }
 
     /// The documents with a string that contains this one. Looks at every value of the field.
-    pub fn with_string_containing(&self, field: FieldId, part: &str) -> Result<RoaringBitmap, ColumnError> {
+    pub async fn with_string_containing(
+        &self,
+        field: FieldId,
+        part: &str,
+        pace: &dyn Pace,
+    ) -> Result<RoaringBitmap, ColumnError> {
         let finder = memchr::memmem::Finder::new(part);
         let before = keys::after_field(field);
-        self.between(FACET_STRINGS, &keys::field(field), before.as_deref(), |key| {
-            keys::string_of(key).is_some_and(|value| finder.find(&value).is_some())
-        })
+        let accepts = |key: &[u8]| keys::string_of(key).is_some_and(|value| finder.find(&value).is_some());
+        self.between(FACET_STRINGS, &keys::field(field), before.as_deref(), accepts, pace).await
     }
 
     /// The documents whose field is flagged so.
     pub fn flagged(&self, field: FieldId, flag: Flag) -> Result<RoaringBitmap, ColumnError> {
-        self.starting(FACET_FLAGS, &keys::flag(field, flag))
+        self.of_value(FACET_FLAGS, &keys::flag(field, flag))
     }
 
     /// Whether a document's field is flagged so.
@@ -131,15 +146,19 @@ impl<'a> Columns<'a> {
     }
 
     /// The documents whose point satisfies `belongs`, which no point within the usual ranges and out of these rectangles does.
-    pub fn with_point(
+    pub async fn with_point(
         &self,
         within: &[Bounds],
         belongs: impl Fn(GeoPoint) -> bool,
+        pace: &dyn Pace,
     ) -> Result<RoaringBitmap, ColumnError> {
         let mut found = RoaringBitmap::new();
-        let candidates = self.near(Place::Point, within)?;
+        let candidates = self.near(Place::Point, within, pace).await?;
         if candidates.len() < SCATTERED_MAX {
-            for document in &candidates {
+            for (number, document) in candidates.iter().enumerate() {
+                if number % ENTRIES_PER_LOOK == 0 && pace.due() {
+                    pace.pause().await;
+                }
                 let point = self.point(LocalDocId(document))?.ok_or(ColumnError::Corrupt(GEO_POINTS))?;
                 if belongs(point) {
                     found.insert(document);
@@ -148,20 +167,24 @@ impl<'a> Columns<'a> {
             return Ok(found);
         }
         // So many are read faster one after the other than looked up.
-        self.store.scan(GEO_POINTS, &[0], &mut |key, value| {
+        let mut entry = |key: &[u8], value: &[u8]| {
             let point = decode_point(value).ok_or(ColumnError::Corrupt(GEO_POINTS))?;
             if belongs(point) {
                 found.insert(keys::document_of(key).ok_or(ColumnError::Corrupt(GEO_POINTS))?.0);
             }
             Ok(ControlFlow::Continue(()))
-        })?;
+        };
+        self.scan((GEO_POINTS, false), &[0], &mut entry, pace).await?;
         Ok(found)
     }
 
     /// The documents whose shape meets the region.
-    pub fn with_shape(&self, region: &Region) -> Result<RoaringBitmap, ColumnError> {
+    pub async fn with_shape(&self, region: &Region, pace: &dyn Pace) -> Result<RoaringBitmap, ColumnError> {
         let mut found = RoaringBitmap::new();
-        for document in &self.near(Place::Shape, region.bounds())? {
+        for document in &self.near(Place::Shape, region.bounds(), pace).await? {
+            if pace.due() {
+                pace.pause().await;
+            }
             let shape = self.store.get(GEO_SHAPES, &document.to_be_bytes())?;
             let meets = shape.and_then(|shape| region.meets(shape).ok());
             if meets.ok_or(ColumnError::Corrupt(GEO_SHAPES))? {
@@ -172,53 +195,57 @@ impl<'a> Columns<'a> {
     }
 
     /// The documents under the cells of these rectangles: all that meet them, and some that lie near.
-    fn near(&self, place: Place, rectangles: &[Bounds]) -> Result<RoaringBitmap, ColumnError> {
+    async fn near(&self, place: Place, rectangles: &[Bounds], pace: &dyn Pace) -> Result<RoaringBitmap, ColumnError> {
         let cover = cover(rectangles);
         let mut near = RoaringBitmap::new();
         for cell in cover.wholes {
             let after = cell.last_code().checked_add(1);
             let before = after.map_or_else(|| vec![place as u8 + 1], |code| keys::cell_start(place, code));
-            near |= self.between(GEO_CELLS, &keys::cell(place, cell), Some(&before), |_| true)?;
+            near |= self.between(GEO_CELLS, &keys::cell(place, cell), Some(&before), |_| true, pace).await?;
         }
         for cell in cover.around {
-            near |= self.starting(GEO_CELLS, &keys::cell(place, cell))?;
+            near |= self.of_value(GEO_CELLS, &keys::cell(place, cell))?;
         }
         Ok(near)
     }
 
     /// Visits the numbers of a field, as bits, in order.
-    pub fn walk_numbers(
+    pub async fn walk_numbers(
         &self,
         field: FieldId,
         descending: bool,
         visit: &mut Visit<'_, u64>,
+        pace: &dyn Pace,
     ) -> Result<(), ColumnError> {
-        self.walk(FACET_NUMBERS, field, descending, &mut |key, documents| {
+        let mut visit = |key: &[u8], documents: RoaringBitmap| {
             let bits = key.get(2..).and_then(|rest| rest.first_chunk()).ok_or(ColumnError::Corrupt(FACET_NUMBERS))?;
             visit(&u64::from_be_bytes(*bits), documents)
-        })
+        };
+        self.walk((FACET_NUMBERS, descending), field, &mut visit, pace).await
     }
 
     /// Visits the normalised strings of a field in order.
-    pub fn walk_strings(
+    pub async fn walk_strings(
         &self,
         field: FieldId,
         descending: bool,
         visit: &mut Visit<'_, str>,
+        pace: &dyn Pace,
     ) -> Result<(), ColumnError> {
-        self.walk(FACET_STRINGS, field, descending, &mut |key, documents| {
+        let mut visit = |key: &[u8], documents: RoaringBitmap| {
             let value = keys::string_of(key).and_then(|value| String::from_utf8(value).ok());
             visit(&value.ok_or(ColumnError::Corrupt(FACET_STRINGS))?, documents)
-        })
+        };
+        self.walk((FACET_STRINGS, descending), field, &mut visit, pace).await
     }
 
     /// Visits the values of a field, each with the key of one of its blocks and the documents of all of them.
-    fn walk(
+    async fn walk(
         &self,
-        tree: TreeId,
+        (tree, descending): (TreeId, bool),
         field: FieldId,
-        descending: bool,
         visit: &mut Visit<'_, [u8]>,
+        pace: &dyn Pace,
     ) -> Result<(), ColumnError> {
         let prefix = keys::field(field);
         let mut current: Vec<u8> = Vec::new();
@@ -244,12 +271,9 @@ impl<'a> Columns<'a> {
             block.add_to(base, &mut documents);
             Ok(ControlFlow::Continue(()))
         };
-        if descending {
-            let after = keys::after_field(field).unwrap_or_else(|| vec![u8::MAX; 1024]);
-            self.store.scan_back(tree, &after, &mut entry)?;
-        } else {
-            self.store.scan(tree, &prefix, &mut entry)?;
-        }
+        let after = || keys::after_field(field).unwrap_or_else(|| vec![u8::MAX; 1024]);
+        let from = if descending { after() } else { prefix.clone() };
+        self.scan((tree, descending), &from, &mut entry, pace).await?;
         if !is_over && !current.is_empty() {
             // The last value has no successor that would end it; whether to go on no longer matters.
             let _ = visit(&current, documents)?;
@@ -257,30 +281,66 @@ impl<'a> Columns<'a> {
         Ok(())
     }
 
-    /// The documents of all blocks whose key begins so.
-    fn starting(&self, tree: TreeId, prefix: &[u8]) -> Result<RoaringBitmap, ColumnError> {
-        let mut gather = Gather::default();
-        self.store.scan(tree, prefix, &mut |key, value| {
-            if !key.starts_with(prefix) {
-                return Ok(ControlFlow::Break(()));
+    /// Visits entries upwards from the first key that is at least `from`, or downwards from the last that is below it, and
+    /// lets others have their turn in between.
+    async fn scan(
+        &self,
+        (tree, descending): (TreeId, bool),
+        from: &[u8],
+        entry: &mut Entry<'_>,
+        pace: &dyn Pace,
+    ) -> Result<(), ColumnError> {
+        let mut from = from.to_vec();
+        loop {
+            let (mut seen, mut resume) = (0, None);
+            let mut piece = |key: &[u8], value: &[u8]| {
+                if entry(key, value)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+                seen += 1;
+                if seen % ENTRIES_PER_LOOK == 0 && pace.due() {
+                    // No key lies between a key and the same followed by 0.
+                    resume = Some(if descending { key.to_vec() } else { [key, &[0]].concat() });
+                    return Ok(ControlFlow::Break(()));
+                }
+                Ok(ControlFlow::Continue(()))
+            };
+            match descending {
+                true => self.store.scan_back(tree, &from, &mut piece)?,
+                false => self.store.scan(tree, &from, &mut piece)?,
             }
-            let (base, block) = decode_block(tree, key, value)?;
-            gather.add(base, block);
-            Ok(ControlFlow::Continue(()))
-        })?;
+            let Some(next) = resume else { return Ok(()) };
+            from = next;
+            pace.pause().await;
+        }
+    }
+
+    /// The documents of the blocks of one value, or of whatever else has few of them: those whose key begins so.
+    fn of_value(&self, tree: TreeId, prefix: &[u8]) -> Result<RoaringBitmap, ColumnError> {
+        let mut gather = Gather::default();
+        self.store.scan(tree, prefix, &mut |key, value| add_block(tree, prefix, key, value, &mut gather))?;
+        Ok(gather.finish())
+    }
+
+    /// The documents of all blocks whose key begins so.
+    async fn starting(&self, tree: TreeId, prefix: &[u8], pace: &dyn Pace) -> Result<RoaringBitmap, ColumnError> {
+        let mut gather = Gather::default();
+        let mut entry = |key: &[u8], value: &[u8]| add_block(tree, prefix, key, value, &mut gather);
+        self.scan((tree, false), prefix, &mut entry, pace).await?;
         Ok(gather.finish())
     }
 
     /// The documents of the blocks from `from` on, up to but without `before`, whose key is accepted.
-    fn between(
+    async fn between(
         &self,
         tree: TreeId,
         from: &[u8],
         before: Option<&[u8]>,
         accepts: impl Fn(&[u8]) -> bool,
+        pace: &dyn Pace,
     ) -> Result<RoaringBitmap, ColumnError> {
         let mut gather = Gather::default();
-        self.store.scan(tree, from, &mut |key, value| {
+        let mut entry = |key: &[u8], value: &[u8]| {
             if before.is_some_and(|before| key >= before) {
                 return Ok(ControlFlow::Break(()));
             }
@@ -289,9 +349,26 @@ impl<'a> Columns<'a> {
                 gather.add(base, block);
             }
             Ok(ControlFlow::Continue(()))
-        })?;
+        };
+        self.scan((tree, false), from, &mut entry, pace).await?;
         Ok(gather.finish())
     }
+}
+
+/// Adds an entry's documents if its key begins so; the first that does not ends the scan.
+fn add_block(
+    tree: TreeId,
+    prefix: &[u8],
+    key: &[u8],
+    value: &[u8],
+    gather: &mut Gather,
+) -> Result<ControlFlow<()>, ColumnError> {
+    if !key.starts_with(prefix) {
+        return Ok(ControlFlow::Break(()));
+    }
+    let (base, block) = decode_block(tree, key, value)?;
+    gather.add(base, block);
+    Ok(ControlFlow::Continue(()))
 }
 
 fn decode_block<'b>(tree: TreeId, key: &[u8], value: &'b [u8]) -> Result<(u32, Block<'b>), ColumnError> {

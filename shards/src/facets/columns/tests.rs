@@ -1,6 +1,8 @@
+use futures_lite::future::block_on;
 use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use serde_json::{Value, json};
+use storage_engine::vector::Unpaced;
 
 use super::{ColumnWriter, Columns, Flag, ReindexPlan, drop_field, drop_places};
 use crate::facets::Extractor;
@@ -106,7 +108,7 @@ fn walks_join_the_blocks_of_a_value() {
             strings.push((value.to_owned(), documents.iter().collect::<Vec<_>>()));
             Ok(std::ops::ControlFlow::Continue(()))
         };
-        columns.walk_strings(field, descending, &mut visit).expect("memory does not fail");
+        block_on(columns.walk_strings(field, descending, &mut visit, &Unpaced)).expect("memory does not fail");
         let mut expected = [("a", vec![1]), ("a\u{0}", vec![3]), ("b", vec![3, far])].map(|(v, d)| (v.to_owned(), d));
         if descending {
             expected.reverse();
@@ -117,7 +119,7 @@ fn walks_join_the_blocks_of_a_value() {
             count += documents.len();
             Ok(std::ops::ControlFlow::Continue(()))
         };
-        columns.walk_numbers(field, descending, &mut visit).expect("memory does not fail");
+        block_on(columns.walk_numbers(field, descending, &mut visit, &Unpaced)).expect("memory does not fail");
         assert_eq!(count, 3);
     }
     assert!(columns.is_flagged(field, Flag::Exists, LocalDocId(far)).expect("memory does not fail"));

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use roaring::RoaringBitmap;
+use storage_engine::vector::Pace;
 
-use super::{EXACT_DOCUMENTS_MAX, FacetPlan, PlannedFacet};
+use super::{EXACT_DOCUMENTS_MAX, FacetPlan};
 use crate::facets::columns::{ColumnError, Columns};
 use crate::facets::source::FacetSource;
 use crate::ids::{DocId, FieldId, LocalDocId};
@@ -52,22 +53,27 @@ pub(super) struct StringCount {
     pub spelling: Box<str>,
 }
 
+/// Documents counted between two looks at whether others wait.
+const DOCUMENTS_PER_LOOK: usize = 32;
+
 /// Counts the facets of a partition's matching documents.
-pub fn count_facets(
+pub async fn count_facets(
     source: &dyn FacetSource,
     plan: &FacetPlan,
     documents: &RoaringBitmap,
+    pace: &dyn Pace,
 ) -> Result<FacetCounts, ColumnError> {
-    let counter = Counter { source, columns: source.columns(), documents };
-    let count = |facet: &PlannedFacet| {
-        let exact = documents.len() <= EXACT_DOCUMENTS_MAX;
-        let mut counts = if exact { counter.by_document(facet.field)? } else { counter.by_value(facet.field)? };
+    let counter = Counter { source, columns: source.columns(), documents, pace };
+    let exact = documents.len() <= EXACT_DOCUMENTS_MAX;
+    let mut facets = Vec::with_capacity(plan.facets.len());
+    for facet in &plan.facets {
+        let field = facet.field;
+        let mut counts = if exact { counter.by_document(field).await? } else { counter.by_value(field).await? };
         if facet.order == FacetOrder::Count {
-            counts.all = counter.all_values(facet.field)?;
+            counts.all = counter.all_values(field).await?;
         }
-        Ok(counts)
-    };
-    let facets = plan.facets.iter().map(count).collect::<Result<_, _>>()?;
+        facets.push(counts);
+    }
     Ok(FacetCounts { facets, documents: documents.len() })
 }
 
@@ -75,13 +81,17 @@ pub(super) struct Counter<'c> {
     pub source: &'c dyn FacetSource,
     pub columns: Columns<'c>,
     pub documents: &'c RoaringBitmap,
+    pub pace: &'c dyn Pace,
 }
 
 impl Counter<'_> {
     /// Reads every document's values.
-    pub fn by_document(&self, field: FieldId) -> Result<FieldCounts, ColumnError> {
+    pub async fn by_document(&self, field: FieldId) -> Result<FieldCounts, ColumnError> {
         let mut counts = FieldCounts::default();
-        for document in self.documents.iter().map(LocalDocId) {
+        for (number, document) in self.documents.iter().map(LocalDocId).enumerate() {
+            if number % DOCUMENTS_PER_LOOK == 0 && self.pace.due() {
+                self.pace.pause().await;
+            }
             let Some(values) = self.columns.values(field, document)? else { continue };
             for bits in values.numbers() {
                 *counts.numbers.entry(bits).or_default() += 1;
@@ -100,16 +110,17 @@ impl Counter<'_> {
     }
 
     /// Intersects every value's documents.
-    pub fn by_value(&self, field: FieldId) -> Result<FieldCounts, ColumnError> {
+    pub async fn by_value(&self, field: FieldId) -> Result<FieldCounts, ColumnError> {
         let mut counts = FieldCounts::default();
-        self.columns.walk_numbers(field, false, &mut |bits, documents| {
+        let mut visit = |bits: &u64, documents: RoaringBitmap| {
             let count = documents.intersection_len(self.documents);
             if count > 0 {
                 counts.numbers.insert(*bits, count);
             }
             Ok(ControlFlow::Continue(()))
-        })?;
-        self.columns.walk_strings(field, false, &mut |value, documents| {
+        };
+        self.columns.walk_numbers(field, false, &mut visit, self.pace).await?;
+        let mut visit = |value: &str, documents: RoaringBitmap| {
             let documents = documents & self.documents;
             if let Some(first) = documents.min() {
                 let spelling = self.spelling(field, LocalDocId(first), value)?;
@@ -117,24 +128,27 @@ impl Counter<'_> {
                 counts.strings.insert(value.into(), StringCount { count: documents.len(), first, spelling });
             }
             Ok(ControlFlow::Continue(()))
-        })?;
+        };
+        self.columns.walk_strings(field, false, &mut visit, self.pace).await?;
         counts.range = counts.numbers.first_key_value().zip(counts.numbers.last_key_value()).map(|(a, b)| (*a.0, *b.0));
         Ok(counts)
     }
 
-    fn all_values(&self, field: FieldId) -> Result<Option<AllValues>, ColumnError> {
+    async fn all_values(&self, field: FieldId) -> Result<Option<AllValues>, ColumnError> {
         let mut all = AllValues::default();
         let go_on = |len: usize| {
             if len <= RANKED_VALUES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        self.columns.walk_numbers(field, false, &mut |bits, _| {
+        let mut visit = |bits: &u64, _: RoaringBitmap| {
             all.numbers.push(*bits);
             Ok(go_on(all.numbers.len()))
-        })?;
-        self.columns.walk_strings(field, false, &mut |value, _| {
+        };
+        self.columns.walk_numbers(field, false, &mut visit, self.pace).await?;
+        let mut visit = |value: &str, _: RoaringBitmap| {
             all.strings.push(value.into());
             Ok(go_on(all.strings.len()))
-        })?;
+        };
+        self.columns.walk_strings(field, false, &mut visit, self.pace).await?;
         Ok(Some(all).filter(AllValues::are_few))
     }
 

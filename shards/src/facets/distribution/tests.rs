@@ -1,6 +1,8 @@
+use futures_lite::future::block_on;
 use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use serde_json::{Value, json};
+use storage_engine::vector::Unpaced;
 
 use super::count::Counter;
 use super::*;
@@ -13,7 +15,7 @@ use crate::ids::{DocId, LocalDocId};
 fn answer(facets: &Facets, names: &[&str]) -> Distribution {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let plan = FacetPlan::new(&names, &facets.fields, &facets.settings);
-    count_facets(facets, &plan, &facets.documents).expect("memory does not fail").finish(&plan)
+    block_on(count_facets(facets, &plan, &facets.documents, &Unpaced)).expect("memory does not fail").finish(&plan)
 }
 
 fn texts(facets: &Facets, names: &[&str]) -> (String, String) {
@@ -119,12 +121,12 @@ proptest! {
         let facets = Facets::with(settings, documents);
         let plan = FacetPlan::new(&["*".to_owned()], &facets.fields, &facets.settings);
         let matching: RoaringBitmap = facets.documents.iter().filter(|document| document % 5 != 1).collect();
-        let counter = Counter { source: &facets, columns: facets.columns(), documents: &matching };
+        let counter = Counter { source: &facets, columns: facets.columns(), documents: &matching, pace: &Unpaced };
         for facet in &plan.facets {
-            let by_value: FieldCounts = counter.by_value(facet.field).expect("memory does not fail");
-            prop_assert_eq!(by_value, counter.by_document(facet.field).expect("memory does not fail"));
+            let by_value: FieldCounts = block_on(counter.by_value(facet.field)).expect("memory does not fail");
+            prop_assert_eq!(by_value, block_on(counter.by_document(facet.field)).expect("memory does not fail"));
         }
-        let whole = count_facets(&facets, &plan, &matching).expect("memory does not fail");
+        let whole = block_on(count_facets(&facets, &plan, &matching, &Unpaced)).expect("memory does not fail");
         let mut merged = FacetCounts::default();
         for partition in [1, 0] {
             let mut half = Facets { fields: facets.fields.clone(), ..Facets::new(facets.settings.clone()) };
@@ -132,7 +134,7 @@ proptest! {
             half.put(own.map(|(number, json)| (number / 2, Some(Value::clone(json)))));
             let matching = matching.iter().filter(|number| number % 2 == partition).map(|number| number / 2).collect();
             let half = Half { whole: &facets, half, partition };
-            merged.merge(count_facets(&half, &plan, &matching).expect("memory does not fail"));
+            merged.merge(block_on(count_facets(&half, &plan, &matching, &Unpaced)).expect("memory does not fail"));
         }
         prop_assert_eq!(&merged, &whole);
         prop_assert_eq!(merged.finish(&plan), whole.finish(&plan));

@@ -2,7 +2,9 @@
 
 use std::ops::Bound;
 
+use futures_util::future::LocalBoxFuture;
 use roaring::RoaringBitmap;
+use storage_engine::vector::Pace;
 
 use super::Filter;
 use super::check::SHARD;
@@ -25,8 +27,8 @@ impl Filter {
     ///
     /// From left to right: an AND stops once nothing is left, so mistakes to its right go unnoticed; an OR evaluates all of
     /// its members. With several partitions the filter is at fault if it is at fault in one of them.
-    pub fn evaluate(&self, source: &dyn FacetSource) -> Result<RoaringBitmap, FacetError> {
-        Evaluation { source, columns: source.columns(), code: self.code }.node(&self.root)
+    pub async fn evaluate(&self, source: &dyn FacetSource, pace: &dyn Pace) -> Result<RoaringBitmap, FacetError> {
+        Evaluation { source, columns: source.columns(), code: self.code, pace }.node(&self.root).await
     }
 }
 
@@ -37,40 +39,51 @@ struct Evaluation<'s> {
     source: &'s dyn FacetSource,
     columns: Columns<'s>,
     code: &'static str,
+    pace: &'s dyn Pace,
 }
 
 impl Evaluation<'_> {
-    fn node(&self, node: &Node) -> Result<RoaringBitmap, FacetError> {
-        match node {
-            Node::And(members) => {
-                let mut members = members.iter();
-                let mut selected = members.next().map_or_else(|| Ok(RoaringBitmap::new()), |first| self.node(first))?;
-                for member in members {
-                    if selected.is_empty() {
-                        break;
+    fn node<'a>(&'a self, node: &'a Node) -> LocalBoxFuture<'a, Result<RoaringBitmap, FacetError>> {
+        Box::pin(async move {
+            self.pause().await;
+            match node {
+                Node::And(members) => {
+                    let Some((first, rest)) = members.split_first() else { return Ok(RoaringBitmap::new()) };
+                    let mut selected = self.node(first).await?;
+                    for member in rest {
+                        if selected.is_empty() {
+                            break;
+                        }
+                        selected &= self.node(member).await?;
                     }
-                    selected &= self.node(member)?;
+                    Ok(selected)
                 }
-                Ok(selected)
-            }
-            Node::Or(members) => {
-                let mut selected = RoaringBitmap::new();
-                for member in members {
-                    selected |= self.node(member)?;
+                Node::Or(members) => {
+                    let mut selected = RoaringBitmap::new();
+                    for member in members {
+                        selected |= self.node(member).await?;
+                    }
+                    Ok(selected)
                 }
-                Ok(selected)
+                Node::Not(inner) => Ok(self.source.documents() - self.node(inner).await?),
+                Node::Test(test) => self.test(test).await,
+                Node::Geo(test) => self.geo(test).await,
+                Node::Vectors(test) => self.source.documents_with_vectors(test).map_err(|error| match error {
+                    FacetError::User(error) => self.fail(&error.message),
+                    other => other,
+                }),
             }
-            Node::Not(inner) => Ok(self.source.documents() - self.node(inner)?),
-            Node::Test(test) => self.test(test),
-            Node::Geo(test) => self.geo(test),
-            Node::Vectors(test) => self.source.documents_with_vectors(test).map_err(|error| match error {
-                FacetError::User(error) => self.fail(&error.message),
-                other => other,
-            }),
+        })
+    }
+
+    /// Lets others have their turn.
+    async fn pause(&self) {
+        if self.pace.due() {
+            self.pace.pause().await;
         }
     }
 
-    fn test(&self, test: &Test) -> Result<RoaringBitmap, FacetError> {
+    async fn test(&self, test: &Test) -> Result<RoaringBitmap, FacetError> {
         if test.attribute == SHARD {
             return self.shard(&test.operator);
         }
@@ -81,10 +94,11 @@ impl Evaluation<'_> {
         }
         self.check_operator(test)?;
         Ok(match &test.operator {
-            Operator::Compare(comparison, operand) => self.compare(field, *comparison, operand)?,
+            Operator::Compare(comparison, operand) => self.compare(field, *comparison, operand).await?,
             Operator::In(operands) => {
                 let mut selected = RoaringBitmap::new();
                 for operand in operands {
+                    self.pause().await;
                     selected |= self.equal(field, operand)?;
                 }
                 selected
@@ -92,15 +106,15 @@ impl Evaluation<'_> {
             Operator::Between(from, to) => {
                 let numbers = parse_number(from).zip(parse_number(to));
                 let numbers = numbers.map(|(from, to)| (Bound::Included(from), Bound::Included(to)));
-                self.range(field, numbers, (Bound::Included(from), Bound::Included(to)))?
+                self.range(field, numbers, (Bound::Included(from), Bound::Included(to))).await?
             }
             Operator::Exists => self.columns.flagged(field, Flag::Exists)?,
             Operator::IsNull => self.columns.flagged(field, Flag::Null)?,
             Operator::IsEmpty => self.columns.flagged(field, Flag::Empty)?,
-            Operator::Contains(part) => self.columns.with_string_containing(field, &normalise(part))?,
+            Operator::Contains(part) => self.columns.with_string_containing(field, &normalise(part), self.pace).await?,
             Operator::StartsWith(prefix) => match normalise(prefix).as_ref() {
                 "" => self.columns.flagged(field, Flag::Exists)?,
-                prefix => self.columns.with_string_starting(field, prefix)?,
+                prefix => self.columns.with_string_starting(field, prefix, self.pace).await?,
             },
         })
     }
@@ -120,22 +134,29 @@ impl Evaluation<'_> {
         Err(UserError::new(OPERATOR_CODE, message))
     }
 
-    fn compare(&self, field: FieldId, comparison: Comparison, operand: &str) -> Result<RoaringBitmap, ColumnError> {
+    async fn compare(
+        &self,
+        field: FieldId,
+        comparison: Comparison,
+        operand: &str,
+    ) -> Result<RoaringBitmap, ColumnError> {
         let number = parse_number(operand);
         let below = |bound: fn(f64) -> Bound<f64>| number.map(|number| (Bound::Unbounded, bound(number)));
         let above = |bound: fn(f64) -> Bound<f64>| number.map(|number| (bound(number), Bound::Unbounded));
         match comparison {
             Comparison::Equal => self.equal(field, operand),
             Comparison::NotEqual => Ok(self.source.documents() - self.equal(field, operand)?),
-            Comparison::Less => self.range(field, below(Bound::Excluded), (Bound::Unbounded, Bound::Excluded(operand))),
+            Comparison::Less => {
+                self.range(field, below(Bound::Excluded), (Bound::Unbounded, Bound::Excluded(operand))).await
+            }
             Comparison::LessOrEqual => {
-                self.range(field, below(Bound::Included), (Bound::Unbounded, Bound::Included(operand)))
+                self.range(field, below(Bound::Included), (Bound::Unbounded, Bound::Included(operand))).await
             }
             Comparison::Greater => {
-                self.range(field, above(Bound::Excluded), (Bound::Excluded(operand), Bound::Unbounded))
+                self.range(field, above(Bound::Excluded), (Bound::Excluded(operand), Bound::Unbounded)).await
             }
             Comparison::GreaterOrEqual => {
-                self.range(field, above(Bound::Included), (Bound::Included(operand), Bound::Unbounded))
+                self.range(field, above(Bound::Included), (Bound::Included(operand), Bound::Unbounded)).await
             }
         }
     }
@@ -149,15 +170,16 @@ impl Evaluation<'_> {
     }
 
     /// Numbers in one range or strings in another. Strings are compared with the operand as it was written: not normalised.
-    fn range(
+    async fn range(
         &self,
         field: FieldId,
         numbers: Option<(Bound<f64>, Bound<f64>)>,
         strings: (Bound<&str>, Bound<&str>),
     ) -> Result<RoaringBitmap, ColumnError> {
-        let mut selected = self.columns.with_string_in(field, strings.0, strings.1)?;
+        let mut selected = self.columns.with_string_in(field, strings.0, strings.1, self.pace).await?;
         if let Some((from, to)) = numbers {
-            selected |= self.columns.with_number_in(field, from.map(number_bits), to.map(number_bits))?;
+            let (from, to) = (from.map(number_bits), to.map(number_bits));
+            selected |= self.columns.with_number_in(field, from, to, self.pace).await?;
         }
         Ok(selected)
     }
@@ -184,7 +206,7 @@ impl Evaluation<'_> {
         }
     }
 
-    fn geo(&self, test: &GeoTest) -> Result<RoaringBitmap, FacetError> {
+    async fn geo(&self, test: &GeoTest) -> Result<RoaringBitmap, FacetError> {
         let settings = self.source.settings();
         let (points, shapes) = (geo::filters_points(settings), geo::takes_shapes(settings));
         let in_range = |point: GeoPoint| {
@@ -212,10 +234,11 @@ impl Evaluation<'_> {
                 if points {
                     let within = geo::around(*centre, *radius_m);
                     let near = |point: GeoPoint| centre.distance_m(point) <= *radius_m;
-                    selected |= self.columns.with_point(&within, near)?;
+                    selected |= self.columns.with_point(&within, near, self.pace).await?;
                 }
                 if shapes {
-                    selected |= self.columns.with_shape(&Region::circle(*centre, *radius_m, corners as usize))?;
+                    let region = Region::circle(*centre, *radius_m, corners as usize);
+                    selected |= self.columns.with_shape(&region, self.pace).await?;
                 }
             }
             GeoTest::Box(bounds) => {
@@ -225,15 +248,16 @@ impl Evaluation<'_> {
                     return Err(self.fail("the top of a `_geoBoundingBox` must not be below its bottom"));
                 }
                 if points {
-                    selected |= self.columns.with_point(&bounds.bounds(), |point| bounds.contains(point))?;
+                    let inside = |point| bounds.contains(point);
+                    selected |= self.columns.with_point(&bounds.bounds(), inside, self.pace).await?;
                 }
                 if shapes {
-                    selected |= self.columns.with_shape(&Region::rectangle(bounds))?;
+                    selected |= self.columns.with_shape(&Region::rectangle(bounds), self.pace).await?;
                 }
             }
             GeoTest::Polygon(points) => {
                 points.iter().copied().try_for_each(in_range)?;
-                selected = self.columns.with_shape(&Region::polygon(points))?;
+                selected = self.columns.with_shape(&Region::polygon(points), self.pace).await?;
             }
         }
         Ok(selected)

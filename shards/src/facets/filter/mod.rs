@@ -68,6 +68,11 @@ pub fn parse_filter_parameter(text: &str, code: &'static str) -> Result<Option<F
 }
 
 impl Filter {
+    /// How many tests it has, and operands in their lists.
+    pub fn size(&self) -> usize {
+        self.root.size()
+    }
+
     /// Both filters at once, as a tenant's filter is added to a query's own. Errors keep the code of `self`.
     pub fn and(self, other: Self) -> Self {
         Self { root: Node::and(vec![self.root, other.root]), code: self.code }

@@ -1,8 +1,10 @@
 //! The language by table, and evaluation against a naive twin over the documents' JSON.
 
+use futures_lite::future::block_on;
 use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use serde_json::{Value, json};
+use storage_engine::vector::Unpaced;
 
 use super::tree::{Comparison, Node, Operator, Test};
 use super::{FilterFeatureSet, parse_filter, parse_filter_parameter, parse_filter_text};
@@ -225,7 +227,7 @@ fn features_are_asked_for_at_any_depth() {
 fn selected(facets: &Facets, text: &str) -> Result<Vec<u32>, &'static str> {
     let filter = parse_filter_text(text, "invalid_document_filter").expect(text).expect("not empty");
     filter.check_attributes(&facets.settings).map_err(|error| error.code)?;
-    match filter.evaluate(facets) {
+    match block_on(filter.evaluate(facets, &Unpaced)) {
         Ok(documents) => Ok(documents.iter().collect()),
         Err(FacetError::User(error)) => Err(error.code),
         Err(error) => panic!("{error}"),
@@ -480,7 +482,7 @@ proptest! {
     fn evaluation_agrees_with_the_naive_twin(documents in proptest::collection::vec(document(), 0..12), node in node()) {
         let facets = Facets::with(filterable(&["x", "y", "w", "none"]), documents);
         let filter = super::Filter { root: node, code: CODE };
-        let selected = filter.evaluate(&facets).expect("every operator is allowed");
+        let selected = block_on(filter.evaluate(&facets, &Unpaced)).expect("every operator is allowed");
         prop_assert_eq!(selected, naive(&facets, &filter.root));
     }
 

@@ -126,6 +126,17 @@ impl Node {
         }
     }
 
+    /// How many tests it has, and operands in their lists.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::And(members) | Self::Or(members) => members.iter().map(Self::size).sum(),
+            Self::Not(inner) => inner.size(),
+            Self::Test(Test { operator: Operator::In(operands), .. }) => 1 + operands.len(),
+            Self::Geo(GeoTest::Polygon(points)) => 1 + points.len(),
+            Self::Test(_) | Self::Geo(_) | Self::Vectors(_) => 1,
+        }
+    }
+
     /// Calls `visit` on every test, from left to right, until it fails.
     pub fn try_visit<E>(&self, visit: &mut impl FnMut(&Node) -> Result<(), E>) -> Result<(), E> {
         match self {

@@ -311,8 +311,10 @@ impl Region {
 
 #[cfg(test)]
 mod tests {
+    use futures_lite::future::block_on;
     use proptest::prelude::*;
     use serde_json::json;
+    use storage_engine::vector::Unpaced;
 
     use super::*;
     use crate::facets::filter::parse_filter_text;
@@ -414,7 +416,7 @@ mod tests {
             let documents = shapes.iter().map(|shape| json!({"_geojson": shape}));
             let facets = Facets::with(filterable(&["_geojson"]), documents);
             let filter = parse_filter_text(&filter, "invalid_search_filter").expect("it parses").expect("it is not empty");
-            let found: Vec<u32> = filter.evaluate(&facets).expect("it is right").into_iter().collect();
+            let found: Vec<u32> = block_on(filter.evaluate(&facets, &Unpaced)).expect("it is right").into_iter().collect();
             let meets = |shape: &Value| shape_of(shape).is_some_and(|shape| region.meets(shape.bytes()) == Ok(true));
             let expected: Vec<u32> = (0..shapes.len()).filter(|at| meets(&shapes[*at])).map(|at| at as u32).collect();
             prop_assert_eq!(found, expected);

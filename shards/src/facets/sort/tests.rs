@@ -1,8 +1,10 @@
 use std::cmp::Ordering;
 
+use futures_lite::future::block_on;
 use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use serde_json::{Value, json};
+use storage_engine::vector::Unpaced;
 
 use super::*;
 use crate::facets::test_support::{Facets, filterable};
@@ -81,7 +83,8 @@ fn settings_say_what_is_sortable() {
 
 fn page(facets: &Facets, sort: &[&str], mode: SortMode) -> Vec<u32> {
     let criteria = parse_sort(&json!(sort), CODE).expect("valid");
-    let page = sorted_page(facets, &criteria, &facets.documents, usize::MAX, mode).expect("memory does not fail");
+    let page = block_on(sorted_page(facets, &criteria, &facets.documents, usize::MAX, mode, &Unpaced))
+        .expect("memory does not fail");
     page.into_iter().map(|(_, document)| document.0).collect()
 }
 
@@ -223,15 +226,15 @@ proptest! {
         let criteria: Vec<_> = chosen.iter().map(|(field, descending)| SortCriterion::field(*field, *descending)).collect();
         let mut expected = naive(&facets, &chosen, &candidates, mode);
         expected.truncate(limit);
-        let read = top::read(&keys::KeyReader::new(&facets, &criteria), &candidates, limit, mode).expect("memory does not fail");
+        let read = block_on(top::read(&keys::KeyReader::new(&facets, &criteria), &candidates, limit, (mode, &Unpaced))).expect("memory does not fail");
         let numbers = |page: &[(SortKeys, LocalDocId)]| page.iter().map(|(_, document)| document.0).collect::<Vec<_>>();
         prop_assert_eq!(numbers(&read), expected);
-        if let Some(walked) = top::walk(&facets, &criteria, &candidates, limit, mode).expect("memory does not fail") {
+        if let Some(walked) = block_on(top::walk(&facets, &criteria, &candidates, limit, (mode, &Unpaced))).expect("memory does not fail") {
             prop_assert_eq!(walked, read);
         }
         if mode == SortMode::Search {
             let keys = sort_keys(&facets, &criteria, candidates.iter().map(LocalDocId)).expect("memory does not fail");
-            prop_assert!(sorted_page(&facets, &criteria, &candidates, usize::MAX, mode).expect("memory does not fail")
+            prop_assert!(block_on(sorted_page(&facets, &criteria, &candidates, usize::MAX, mode, &Unpaced)).expect("memory does not fail")
                 .iter().all(|(key, document)| keys[candidates.rank(document.0) as usize - 1] == *key));
         }
         prop_assert_eq!(facets.documents().len() as usize, facets.json.len());

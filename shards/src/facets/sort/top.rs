@@ -4,6 +4,7 @@ use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 
 use roaring::RoaringBitmap;
+use storage_engine::vector::Pace;
 
 use super::SortCriterion;
 use super::keys::{KeyReader, SortKey, SortKeys, Target};
@@ -13,6 +14,8 @@ use crate::ids::{FieldId, LocalDocId};
 
 /// Up to this many candidates their keys are read one by one in any case.
 const READ_CANDIDATES: u64 = 1000;
+/// Documents read between two looks at whether others wait.
+const DOCUMENTS_PER_LOOK: usize = 32;
 
 /// How documents with several values, or with none, are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,34 +29,35 @@ pub enum SortMode {
 
 /// The first `limit` places in order, with their keys: partitions merge by keys, then by the documents' numbers in the
 /// index. Documents with equal keys come in the order of their numbers.
-pub fn sorted_page(
+pub async fn sorted_page(
     source: &dyn FacetSource,
     criteria: &[SortCriterion],
     candidates: &RoaringBitmap,
     limit: usize,
     mode: SortMode,
+    pace: &dyn Pace,
 ) -> Result<Vec<(SortKeys, LocalDocId)>, ColumnError> {
     if is_walk_better(candidates.len(), limit as u64, source.documents().len())
-        && let Some(page) = walk(source, criteria, candidates, limit, mode)?
+        && let Some(page) = walk(source, criteria, candidates, limit, (mode, pace)).await?
     {
         return Ok(page);
     }
-    read(&KeyReader::new(source, criteria), candidates, limit, mode)
+    read(&KeyReader::new(source, criteria), candidates, limit, (mode, pace)).await
 }
 
 /// Walks the values of the first criterion; `None` if that is not a field of the index.
-pub(super) fn walk(
+pub(super) async fn walk(
     source: &dyn FacetSource,
     criteria: &[SortCriterion],
     candidates: &RoaringBitmap,
     limit: usize,
-    mode: SortMode,
+    (mode, pace): (SortMode, &dyn Pace),
 ) -> Result<Option<Vec<(SortKeys, LocalDocId)>>, ColumnError> {
     let (first, rest) = KeyReader::new(source, criteria).split_first();
     let Some((Target::Field(Some(field)), descending)) = first else { return Ok(None) };
     let columns = source.columns();
     let walk = Walk { columns, field, descending, candidates, rest, limit, mode, page: Vec::new() };
-    walk.run().map(Some)
+    walk.run(pace).await.map(Some)
 }
 
 /// A walk over the field's values meets a candidate every `documents / candidates` documents, until it has `limit`; reading
@@ -62,30 +66,53 @@ fn is_walk_better(candidates: u64, limit: u64, documents: u64) -> bool {
     candidates > READ_CANDIDATES && limit.saturating_mul(documents) < candidates.saturating_mul(candidates)
 }
 
-/// Reads the keys of every candidate and keeps the least.
-pub(super) fn read(
-    reader: &KeyReader<'_>,
-    candidates: &RoaringBitmap,
+/// The least places met so far.
+struct Least<'r> {
+    reader: &'r KeyReader<'r>,
+    places: BinaryHeap<(SortKeys, LocalDocId)>,
     limit: usize,
     mode: SortMode,
-) -> Result<Vec<(SortKeys, LocalDocId)>, ColumnError> {
-    let mut least: BinaryHeap<(SortKeys, LocalDocId)> = BinaryHeap::new();
-    for document in candidates.iter().map(LocalDocId) {
-        let places = match mode {
-            SortMode::Search => vec![reader.best(document)?],
-            SortMode::Documents => reader.places(document)?,
+}
+
+impl<'r> Least<'r> {
+    fn new(reader: &'r KeyReader<'r>, limit: usize, mode: SortMode) -> Self {
+        Self { reader, places: BinaryHeap::new(), limit, mode }
+    }
+
+    /// Reads the keys of a document and keeps them if they are among the least.
+    fn add(&mut self, document: LocalDocId) -> Result<(), ColumnError> {
+        let places = match self.mode {
+            SortMode::Search => vec![self.reader.best(document)?],
+            SortMode::Documents => self.reader.places(document)?,
         };
         for keys in places {
-            if least.len() < limit {
-                least.push((keys, document));
-            } else if let Some(mut greatest) = least.peek_mut()
+            if self.places.len() < self.limit {
+                self.places.push((keys, document));
+            } else if let Some(mut greatest) = self.places.peek_mut()
                 && (&keys, document) < (&greatest.0, greatest.1)
             {
                 *greatest = (keys, document);
             }
         }
+        Ok(())
     }
-    Ok(least.into_sorted_vec())
+}
+
+/// Reads the keys of every candidate and keeps the least.
+pub(super) async fn read(
+    reader: &KeyReader<'_>,
+    candidates: &RoaringBitmap,
+    limit: usize,
+    (mode, pace): (SortMode, &dyn Pace),
+) -> Result<Vec<(SortKeys, LocalDocId)>, ColumnError> {
+    let mut least = Least::new(reader, limit, mode);
+    for (number, document) in candidates.iter().map(LocalDocId).enumerate() {
+        if number % DOCUMENTS_PER_LOOK == 0 && pace.due() {
+            pace.pause().await;
+        }
+        least.add(document)?;
+    }
+    Ok(least.places.into_sorted_vec())
 }
 
 /// Walks the values of the first criterion's field in order.
@@ -102,19 +129,21 @@ struct Walk<'c> {
 }
 
 impl Walk<'_> {
-    fn run(mut self) -> Result<Vec<(SortKeys, LocalDocId)>, ColumnError> {
+    async fn run(mut self, pace: &dyn Pace) -> Result<Vec<(SortKeys, LocalDocId)>, ColumnError> {
         let (columns, field, descending) = (self.columns, self.field, self.descending);
         let mut remaining = self.candidates.clone();
-        columns.walk_numbers(field, descending, &mut |bits, documents| {
+        let mut visit = |bits: &u64, documents: RoaringBitmap| {
             self.take(SortKey::of_bits(*bits, descending), documents, &mut remaining)
-        })?;
+        };
+        columns.walk_numbers(field, descending, &mut visit, pace).await?;
         if self.mode == SortMode::Documents {
             remaining = self.candidates.clone();
         }
         if self.page.len() < self.limit {
-            columns.walk_strings(field, descending, &mut |value, documents| {
+            let mut visit = |value: &str, documents: RoaringBitmap| {
                 self.take(SortKey::string(value, descending), documents, &mut remaining)
-            })?;
+            };
+            columns.walk_strings(field, descending, &mut visit, pace).await?;
         }
         if self.page.len() < self.limit {
             let without = match self.mode {
@@ -151,7 +180,9 @@ impl Walk<'_> {
             self.page.extend(places);
             return Ok(());
         }
-        for (mut keys, document) in read(&self.rest, group, room, self.mode)? {
+        let mut least = Least::new(&self.rest, room, self.mode);
+        group.iter().try_for_each(|document| least.add(LocalDocId(document)))?;
+        for (mut keys, document) in least.places.into_sorted_vec() {
             keys.insert(0, key.clone());
             self.page.push((keys, document));
         }
