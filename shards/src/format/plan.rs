@@ -36,6 +36,11 @@ pub struct FormatPlan {
 }
 
 impl FormatPlan {
+    /// Whether words are looked for in the hits' texts.
+    pub fn marks_up(&self) -> bool {
+        self.formatted.is_some() || self.matches_position
+    }
+
     /// The plan of a request.
     pub fn new(request: &SearchRequest, settings: &Settings, fields: &FieldsMap, words: MatchWords) -> Self {
         let format = &request.format;

@@ -74,18 +74,16 @@ impl QueryCache {
         *self.filters.borrow_mut() = Kept::default();
     }
 
-    /// The facts of a node; they travel to the core that asked.
-    pub fn facts(&self, key: (NodeQuestion, bool), make: impl FnOnce() -> NodeFacts) -> Arc<NodeFacts> {
-        kept(
-            &self.facts,
-            &key,
-            || Arc::new(make()),
-            |facts| {
-                let lists = [&facts.prefixed, &facts.one_typo, &facts.two_typos];
-                lists.iter().flat_map(|list| list.iter()).map(|word| word.len() + 32).sum::<usize>()
-                    + facts.splits.len() * 8
-            },
-        )
+    /// The facts of a node, if they are kept.
+    pub fn known_facts(&self, key: &(NodeQuestion, bool)) -> Option<Arc<NodeFacts>> {
+        self.facts.borrow().entries.get(key).cloned()
+    }
+
+    /// Keeps the facts of a node; they travel to the core that asked.
+    pub fn keep_facts(&self, key: (NodeQuestion, bool), facts: &Arc<NodeFacts>) {
+        let lists = [&facts.prefixed, &facts.one_typo, &facts.two_typos];
+        let words = lists.iter().flat_map(|list| list.iter()).map(|word| word.len() + 32).sum::<usize>();
+        self.facts.borrow_mut().keep(key, facts, words + facts.splits.len() * 8 + 128);
     }
 
     /// The documents of a node in a class, when all fields are searched.

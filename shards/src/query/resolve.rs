@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
+use storage_engine::vector::Pace;
 
 use super::budget::{
     ONE_TYPO_MAX, PREFIX_TABLE_BYTES, PREFIX_TABLE_WORDS, PREFIX_WORDS_MAX, TWO_TYPOS_MAX, WORD_BYTES_MAX, typo_cost,
@@ -47,15 +48,32 @@ impl NodeQuestion {
     }
 
     /// Looks the node up. `by_attribute` says that words count as neighbours anywhere in one field.
-    pub fn answer(&self, source: &dyn TermSource, fields: &FieldTable, by_attribute: bool) -> Arc<NodeFacts> {
-        let look_up = || self.look_up(source, fields, by_attribute);
-        match source.cache() {
-            Some(cache) => cache.facts((self.clone(), by_attribute), look_up),
-            None => Arc::new(look_up()),
+    pub async fn answer(
+        &self,
+        source: &dyn TermSource,
+        fields: &FieldTable,
+        by_attribute: bool,
+        pace: &dyn Pace,
+    ) -> Arc<NodeFacts> {
+        let Some(cache) = source.cache() else {
+            return Arc::new(self.look_up(source, fields, by_attribute, pace).await);
+        };
+        let key = (self.clone(), by_attribute);
+        if let Some(known) = cache.known_facts(&key) {
+            return known;
         }
+        let facts = Arc::new(self.look_up(source, fields, by_attribute, pace).await);
+        cache.keep_facts(key, &facts);
+        facts
     }
 
-    fn look_up(&self, source: &dyn TermSource, fields: &FieldTable, by_attribute: bool) -> NodeFacts {
+    async fn look_up(
+        &self,
+        source: &dyn TermSource,
+        fields: &FieldTable,
+        by_attribute: bool,
+        pace: &dyn Pace,
+    ) -> NodeFacts {
         let mut facts = NodeFacts::default();
         if self.text.is_empty() || self.text.len() > WORD_BYTES_MAX {
             return facts;
@@ -64,13 +82,15 @@ impl NodeQuestion {
             if self.joined { source.is_tolerant(&self.text, fields) } else { !source.term_docs(&self.text).is_empty() };
         if self.prefix {
             self.find_prefixed(source, fields, &mut facts);
+            rest(pace).await;
         }
         if self.budget > 0 {
             self.find_similar(source, fields, &mut facts);
+            rest(pace).await;
         }
         for (cut, _) in self.text.char_indices().skip(1) {
             let (left, right) = self.text.split_at(cut);
-            let count = pair_docs(source, (left, right), 1, by_attribute).len();
+            let count = pair_docs_paced(source, (left, right), 1, by_attribute, pace).await.len();
             if count > 0 {
                 facts.splits.push((cut as u16, count as u32));
             }
@@ -106,6 +126,42 @@ impl NodeQuestion {
     }
 }
 
+/// Lets others have their turn.
+pub async fn rest(pace: &dyn Pace) {
+    if pace.due() {
+        pace.pause().await;
+    }
+}
+
+/// Documents whose occurrences are compared in one step.
+const PAIR_DOCS: usize = 2048;
+
+/// [`pair_docs`], in steps of bounded work.
+pub async fn pair_docs_paced(
+    source: &dyn TermSource,
+    (left, right): (&str, &str),
+    distance_max: u64,
+    by_attribute: bool,
+    pace: &dyn Pace,
+) -> RoaringBitmap {
+    let mut found = RoaringBitmap::new();
+    let both = docs_of_both(source, left, right);
+    let mut docs = both.iter();
+    loop {
+        rest(pace).await;
+        let step: Vec<u32> = docs.by_ref().take(PAIR_DOCS).collect();
+        if step.is_empty() {
+            return found;
+        }
+        add_pairs(source, (left, right), distance_max, by_attribute, &step, &mut found);
+    }
+}
+
+fn docs_of_both(source: &dyn TermSource, left: &str, right: &str) -> RoaringBitmap {
+    let left = source.term_docs(left);
+    if left.is_empty() { RoaringBitmap::new() } else { &*left & &*source.term_docs(right) }
+}
+
 /// The documents where `right` follows `left` at a distance of at most `distance_max` within one field; with
 /// `by_attribute`, where one field has both.
 pub fn pair_docs(
@@ -114,16 +170,25 @@ pub fn pair_docs(
     distance_max: u64,
     by_attribute: bool,
 ) -> RoaringBitmap {
-    let (left_docs, right_docs) = (source.term_docs(left), source.term_docs(right));
-    let both: RoaringBitmap = &*left_docs & &*right_docs;
-    if both.is_empty() {
-        return both;
-    }
-    let docs: Vec<u32> = both.iter().collect();
-    let (mut lefts, mut rights) = (Vec::with_capacity(docs.len()), Vec::with_capacity(docs.len()));
-    source.packed(left, &docs, &mut lefts);
-    source.packed(right, &docs, &mut rights);
+    let docs: Vec<u32> = docs_of_both(source, left, right).iter().collect();
     let mut found = RoaringBitmap::new();
+    if !docs.is_empty() {
+        add_pairs(source, (left, right), distance_max, by_attribute, &docs, &mut found);
+    }
+    found
+}
+
+fn add_pairs(
+    source: &dyn TermSource,
+    (left, right): (&str, &str),
+    distance_max: u64,
+    by_attribute: bool,
+    docs: &[u32],
+    found: &mut RoaringBitmap,
+) {
+    let (mut lefts, mut rights) = (Vec::with_capacity(docs.len()), Vec::with_capacity(docs.len()));
+    source.packed(left, docs, &mut lefts);
+    source.packed(right, docs, &mut rights);
     let mut from = 0;
     for l in lefts {
         let field = l & !0xffff;
@@ -136,7 +201,6 @@ pub fn pair_docs(
             found.insert((l >> 32) as u32);
         }
     }
-    found
 }
 
 /// The documents that hold a phrase: all its words, each in a searched field, and in each window of three slots the
@@ -155,6 +219,37 @@ pub fn phrase_docs(source: &dyn TermSource, fields: &FieldTable, phrase: &Phrase
         for pair in phrase.0.windows(apart + 1) {
             if let (Some(left), Some(right)) = (&pair[0], &pair[apart]) {
                 docs &= pair_docs(source, (left, right), apart as u64, by_attribute);
+            }
+        }
+    }
+    docs
+}
+
+/// [`phrase_docs`], in steps of bounded work.
+pub async fn phrase_docs_paced(
+    source: &dyn TermSource,
+    fields: &FieldTable,
+    phrase: &Phrase,
+    by_attribute: bool,
+    pace: &dyn Pace,
+) -> RoaringBitmap {
+    let mut docs: Option<RoaringBitmap> = None;
+    for word in phrase.0.iter().flatten() {
+        rest(pace).await;
+        let with = word_docs(source, fields, word, Occurring::Anyhow);
+        docs = Some(docs.map_or_else(|| (*with).clone(), |docs| docs & &*with));
+        if docs.as_ref().is_some_and(RoaringBitmap::is_empty) {
+            return RoaringBitmap::new();
+        }
+    }
+    let mut docs = docs.unwrap_or_default();
+    for apart in [1, 2] {
+        for pair in phrase.0.windows(apart + 1) {
+            if let (Some(left), Some(right)) = (&pair[0], &pair[apart]) {
+                docs &= pair_docs_paced(source, (left, right), apart as u64, by_attribute, pace).await;
+            }
+            if docs.is_empty() {
+                return docs;
             }
         }
     }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use roaring::{MultiOps, RoaringBitmap};
+use storage_engine::vector::Pace;
 
 use super::plan::RankPlan;
-use crate::query::resolve::{Occurring, pair_docs, phrase_docs, word_docs};
+use crate::query::resolve::{Occurring, pair_docs, pair_docs_paced, phrase_docs, phrase_docs_paced, rest, word_docs};
 use crate::query::{NodeQuestion, Phrase, PrefixRange, PrefixTable, TermSource};
 
 /// Classes of a node; [`ANY_CLASS`] stands for all of them.
@@ -23,6 +24,9 @@ pub struct NodeDocs {
     classes: Vec<[OnceCell<Rc<RoaringBitmap>>; CLASSES + 1]>,
     tables: Vec<OnceCell<Rc<PrefixTable>>>,
     phrases: RefCell<AHashMap<Phrase, Rc<RoaringBitmap>>>,
+    splits: RefCell<AHashMap<Phrase, Rc<RoaringBitmap>>>,
+    /// Words in searched fields where they may be found through typos, when not all fields are searched.
+    words: RefCell<AHashMap<String, Rc<RoaringBitmap>>>,
 }
 
 impl NodeDocs {
@@ -30,7 +34,15 @@ impl NodeDocs {
     pub fn new(plan: Arc<RankPlan>, source: Rc<dyn TermSource>) -> Self {
         let classes = plan.graph.nodes.iter().map(|_| Default::default()).collect();
         let tables = plan.graph.nodes.iter().map(|_| OnceCell::new()).collect();
-        Self { plan, source, classes, tables, phrases: RefCell::default() }
+        Self {
+            plan,
+            source,
+            classes,
+            tables,
+            phrases: RefCell::default(),
+            splits: RefCell::default(),
+            words: RefCell::default(),
+        }
     }
 
     /// The prefixes whose tables neither this search nor the epoch has: building them is long work that should be done in
@@ -103,22 +115,83 @@ impl NodeDocs {
     /// The documents that hold the two words of a split side by side.
     pub fn split(&self, left: &str, right: &str) -> Rc<RoaringBitmap> {
         let phrase = Phrase(vec![Some(left.to_owned()), Some(right.to_owned())]);
-        if let Some(docs) = self.phrases.borrow().get(&phrase) {
+        if let Some(docs) = self.splits.borrow().get(&phrase) {
             return docs.clone();
         }
+        let docs = pair_docs(&*self.source, (left, right), 1, self.plan.by_attribute);
+        let docs = Rc::new(self.in_searched_fields(docs, left, right));
+        self.splits.borrow_mut().insert(phrase, docs.clone());
+        docs
+    }
+
+    /// Computes the sets that take long, and those that every search needs, letting others have their turn between any two words:
+    /// afterwards they are at hand. The others are made when they are asked for, which is mostly never.
+    pub async fn warm(&self, pace: &dyn Pace) {
+        let plan = &*self.plan;
+        for phrase in plan.graph.negatives.iter().filter(|phrase| phrase.0.len() > 1) {
+            self.warm_phrase(phrase, pace).await;
+        }
+        for (at, node) in plan.graph.nodes.iter().enumerate() {
+            let d = &node.derivations;
+            for phrase in d.phrase.iter().chain(&d.synonyms) {
+                self.warm_phrase(phrase, pace).await;
+            }
+            if plan.fields.searches_all() && plan.graph.node_rank(node).is_some() {
+                continue;
+            }
+            if let Some((left, right)) = &d.split {
+                self.warm_split(left, right, pace).await;
+            }
+            for word in d.one_typo.iter().chain(&d.two_typos) {
+                self.word(word, Occurring::Tolerantly);
+                rest(pace).await;
+            }
+            for class in [0, 1, 2, ANY_CLASS] {
+                self.class(at, class);
+                rest(pace).await;
+            }
+        }
+    }
+
+    async fn warm_phrase(&self, phrase: &Phrase, pace: &dyn Pace) {
+        let docs = phrase_docs_paced(&*self.source, &self.plan.fields, phrase, self.plan.by_attribute, pace).await;
+        self.phrases.borrow_mut().insert(phrase.clone(), Rc::new(docs));
+    }
+
+    async fn warm_split(&self, left: &str, right: &str, pace: &dyn Pace) {
+        let docs = pair_docs_paced(&*self.source, (left, right), 1, self.plan.by_attribute, pace).await;
+        let phrase = Phrase(vec![Some(left.to_owned()), Some(right.to_owned())]);
+        let docs = Rc::new(self.in_searched_fields(docs, left, right));
+        self.splits.borrow_mut().insert(phrase, docs);
+    }
+
+    /// Of the documents that hold two words side by side, those that have each in a searched field.
+    fn in_searched_fields(&self, mut docs: RoaringBitmap, left: &str, right: &str) -> RoaringBitmap {
         let (source, fields) = (&*self.source, &self.plan.fields);
-        let mut docs = pair_docs(source, (left, right), 1, self.plan.by_attribute);
         if !fields.searches_all() && !docs.is_empty() {
             docs &= &*word_docs(source, fields, left, Occurring::Anyhow);
             docs &= &*word_docs(source, fields, right, Occurring::Anyhow);
         }
-        let docs = Rc::new(docs);
-        self.phrases.borrow_mut().insert(phrase, docs.clone());
+        docs
+    }
+
+    fn word(&self, word: &str, how: Occurring) -> Rc<RoaringBitmap> {
+        if self.plan.fields.searches_all() {
+            // Then the source keeps it.
+            return word_docs(&*self.source, &self.plan.fields, word, how);
+        }
+        if let Some(known) = self.words.borrow().get(word).filter(|_| how == Occurring::Tolerantly) {
+            return known.clone();
+        }
+        let docs = word_docs(&*self.source, &self.plan.fields, word, how);
+        if how == Occurring::Tolerantly {
+            self.words.borrow_mut().insert(word.to_owned(), docs.clone());
+        }
         docs
     }
 
     fn words(&self, words: &[String], how: Occurring) -> Rc<RoaringBitmap> {
-        let docs: Vec<_> = words.iter().map(|word| word_docs(&*self.source, &self.plan.fields, word, how)).collect();
+        let docs: Vec<_> = words.iter().map(|word| self.word(word, how)).collect();
         Rc::new(docs.iter().map(|docs| &**docs).union())
     }
 

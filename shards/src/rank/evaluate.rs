@@ -107,6 +107,11 @@ impl Evaluator {
         new
     }
 
+    /// How many paths there are.
+    pub fn path_count(&self) -> usize {
+        self.paths.len()
+    }
+
     /// The path of a number that [`Evaluated`] names.
     pub fn path(&self, number: usize) -> &Path {
         &self.paths[number].path

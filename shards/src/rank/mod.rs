@@ -7,14 +7,17 @@
 //! A path is a way through the query graph. For each document only the paths of least cost under the rules so far matter;
 //! costs add up along a path, so the tuple of a document is the lexicographic minimum over its paths.
 
+mod bucket;
 pub mod classes;
 pub mod coarse;
 pub mod cost;
 pub mod evaluate;
+mod groups;
 pub mod paths;
 pub mod plan;
 pub mod ranker;
 pub mod rules;
+mod runs;
 pub mod score;
 pub mod slots;
 #[cfg(test)]

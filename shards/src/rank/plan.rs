@@ -30,6 +30,8 @@ pub struct RankPlan {
     pub wanted: usize,
     /// Whether the last bucket of equal documents is wanted whole, however many those are.
     pub whole_buckets: bool,
+    /// Whether of each distinct group only the first document is wanted.
+    pub one_per_group: bool,
     /// Whether scores will be computed, which needs more facts than the order.
     pub scores: bool,
     /// What [`Rule::Vector`] measures. There for a search by meaning, whose graph is empty.

@@ -1,29 +1,31 @@
 //! Ranks the documents of one partition, best first and no more than are wanted, in steps of bounded work.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use ahash::AHashSet;
 use roaring::RoaringBitmap;
 
+use super::bucket::{BucketWork, Found, Taken};
 use super::classes::NodeDocs;
 use super::coarse::{Coarse, CoarseBucket, candidates};
 use super::evaluate::Evaluator;
+use super::groups::{Group, Groups};
 use super::paths::{Path, Walk, visit};
 use super::plan::{Costs, RankPlan, RankedDoc, SortBy, SortValue, near};
 use super::rules::Rule;
 use super::score::{Profile, ScoreFacts};
+use crate::facets::distinct::GroupValue;
 use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::query::TermSource;
-use crate::query::resolve::{Occurring, phrase_docs, word_docs};
+use crate::query::resolve::{Occurring, word_docs};
 
 /// Documents evaluated in a bucket's first step: the best of them let most of the others be passed over.
-const FIRST_CHUNK_DOCS: usize = if cfg!(test) { 2 } else { 64 };
-/// Documents evaluated in one step, at most.
-const CHUNK_DOCS: usize = 2048;
-/// Ranked documents are sorted out when there are this many more than wanted, at least.
-const SURPLUS_MIN: usize = if cfg!(test) { 2 } else { 64 };
+const FIRST_CHUNK_DOCS: usize = if cfg!(test) { 2 } else { 32 };
+/// Documents evaluated in one step, at most, where there is one path; fewer where there are more.
+const CHUNK_DOCS: usize = 1024;
+/// Documents put into order in one step.
+const SETTLED_DOCS: usize = if cfg!(test) { 2 } else { 512 };
 /// Paths of one bucket that are told apart; a query of ten words can have thousands, of which documents use a few.
 const PATHS_MAX: usize = 512;
 
@@ -31,6 +33,12 @@ const PATHS_MAX: usize = 512;
 pub trait SortSource {
     /// For each of `docs` (local numbers, rising) its value under the criterion. Fails when the partition cannot be read.
     fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Result<Vec<SortValue>, String>;
+
+    /// For each of `docs` the values of its distinct groups; `None` when documents are not grouped. Fails like the other.
+    fn group_values(&self, docs: &[u32]) -> Result<Option<Vec<Vec<GroupValue>>>, String> {
+        let _ = docs;
+        Ok(None)
+    }
 }
 
 /// What one partition answers.
@@ -38,6 +46,9 @@ pub trait SortSource {
 pub struct RankedPart {
     /// The best documents, in order.
     pub docs: Vec<RankedDoc>,
+    /// The values of the distinct groups of each of them, where documents are grouped; documents of which it is certain that
+    /// another of their group comes before them are not there.
+    pub values: Vec<Vec<GroupValue>>,
     /// How many documents the query admits.
     pub candidates: u64,
     /// How many of them no rule can place (see [`Ranker::lost`]); 0 where no scores were asked for.
@@ -59,20 +70,19 @@ pub struct Ranker {
     candidates: Rc<RoaringBitmap>,
     /// Sort rules that come before any graph rule.
     leading_sorts: usize,
-    groups: Option<VecDeque<Group>>,
+    groups: Groups,
     group: Option<GroupWork>,
     bucket: Option<BucketWork>,
-    out: Vec<RankedDoc>,
+    /// A group that no graph rule orders any further, and its next document.
+    plain: Option<(Group, u32)>,
+    out: Vec<Found>,
+    /// Distinct groups of which a document is in `out`.
+    taken: Taken,
     facts: ScoreFacts,
     profiles: AHashSet<u64>,
     /// Whether documents that can be returned were left out.
     cut: bool,
     fault: Option<String>,
-}
-
-struct Group {
-    docs: Rc<RoaringBitmap>,
-    sorts: Vec<SortValue>,
 }
 
 struct GroupWork {
@@ -81,17 +91,6 @@ struct GroupWork {
     /// Walks the same documents by dropped terms only, to tell which paths they use.
     words: Option<Coarse>,
     words_next: u32,
-}
-
-struct BucketWork {
-    docs: Vec<u32>,
-    done: usize,
-    evaluator: Evaluator,
-    ranked: Vec<RankedDoc>,
-    /// How many of its documents are of use.
-    wanted: usize,
-    /// Whether some were left out because better ones are enough.
-    cut: bool,
 }
 
 impl Ranker {
@@ -109,10 +108,11 @@ impl Ranker {
         for negative in &plan.graph.negatives {
             match negative.0.as_slice() {
                 [Some(word)] => docs -= &*word_docs(&*source, &plan.fields, word, Occurring::Anyhow),
-                _ => docs -= phrase_docs(&*source, &plan.fields, negative, plan.by_attribute),
+                _ => docs -= &*node_docs.phrase(negative),
             }
         }
         let leading_sorts = plan.rules.rules.iter().take_while(|rule| !rule.is_graph()).count();
+        let candidates = Rc::new(docs);
         Self {
             plan,
             source,
@@ -120,12 +120,14 @@ impl Ranker {
             partition,
             partition_count,
             node_docs,
-            candidates: Rc::new(docs),
+            groups: Groups::new(candidates.clone()),
+            candidates,
             leading_sorts,
-            groups: None,
             group: None,
             bucket: None,
+            plain: None,
             out: Vec::new(),
+            taken: Taken::new(partition_count > 1),
             facts: ScoreFacts::default(),
             profiles: AHashSet::new(),
             cut: false,
@@ -162,10 +164,23 @@ impl Ranker {
         if let Some(bucket) = &mut self.bucket {
             if bucket.done < bucket.docs.len() {
                 self.evaluate_chunk();
-            } else {
-                self.finish_bucket();
+            } else if !bucket.settle(SETTLED_DOCS, &self.plan, &mut self.taken, &mut self.out) {
+                self.cut |= bucket.cut;
+                self.bucket = None;
             }
             return true;
+        }
+        if let Some((group, from)) = self.plain.take() {
+            self.take_plain(group, from);
+            return true;
+        }
+        match self.groups.step(&self.plan, &*self.sorter, self.leading_sorts) {
+            Ok(true) => return true,
+            Ok(false) => {}
+            Err(fault) => {
+                self.fault = Some(fault);
+                return false;
+            }
         }
         if self.out.len() >= self.plan.wanted && !self.next_may_share_bucket() {
             return false;
@@ -177,10 +192,7 @@ impl Ranker {
             }
             return true;
         }
-        if self.groups.is_none() {
-            self.groups = Some(self.make_groups());
-        }
-        match self.groups.as_mut().and_then(VecDeque::pop_front) {
+        match self.groups.pop(&self.plan, self.leading_sorts) {
             Some(group) => {
                 self.start_group(group);
                 true
@@ -199,35 +211,42 @@ impl Ranker {
         let complete = !expired
             && self.bucket.is_none()
             && self.group.is_none()
+            && self.plain.is_none()
             && self.out.len() <= wanted
             && !self.cut
-            && self.groups.as_ref().is_some_and(VecDeque::is_empty);
+            && self.groups.is_empty(self.leading_sorts);
         if expired && self.out.len() < wanted {
             let ranked: RoaringBitmap =
-                self.out.iter().map(|ranked| ranked.doc.local(self.partition_count).0).collect();
+                self.out.iter().map(|found| found.doc.doc.local(self.partition_count).0).collect();
             let rest = &*self.candidates - &ranked;
             let costs: Costs = self.plan.rules.rules.iter().filter(|rule| rule.is_graph()).map(|_| 0).collect();
             let sorts = vec![SortValue::Missing; self.plan.rules.sorts.len()];
-            for doc in rest.iter().take(wanted - self.out.len()) {
-                let doc = self.global(doc);
-                self.out.push(RankedDoc { doc, costs: costs.clone(), sorts: sorts.clone(), skipped: true });
+            let rest: Vec<u32> = rest.iter().take(wanted - self.out.len()).collect();
+            let mut values = self.sorter.group_values(&rest)?.unwrap_or_default().into_iter();
+            for doc in rest {
+                let (doc, values) = (self.global(doc), values.next().unwrap_or_default());
+                let doc = RankedDoc { doc, costs: costs.clone(), sorts: sorts.clone(), skipped: true };
+                self.out.push(Found { doc, values });
             }
         }
         let lost = if self.plan.scores { self.lost().len() } else { 0 };
         let complete = complete || (expired && self.out.len() as u64 == self.candidates.len());
         self.out.truncate(wanted);
-        Ok(RankedPart { docs: self.out, candidates: self.candidates.len(), lost, complete, facts: self.facts })
+        let candidates = self.candidates.len();
+        let (docs, values) = self.out.into_iter().map(|found| (found.doc, found.values)).unzip();
+        Ok(RankedPart { docs, values, candidates, lost, complete, facts: self.facts })
     }
 
     /// How many of the documents found are answered.
     fn wanted(&self) -> usize {
         let mut wanted = self.plan.wanted;
         if let Some(last) = wanted.checked_sub(1).and_then(|last| self.out.get(last)) {
-            wanted += self.out[wanted..].iter().take_while(|doc| self.plan.may_share_bucket(last, doc)).count();
+            let near = |found: &&Found| self.plan.may_share_bucket(&last.doc, &found.doc);
+            wanted += self.out[wanted..].iter().take_while(near).count();
         }
         if self.plan.whole_buckets && wanted > 0 {
             let count = self.plan.rules.rules.len();
-            let same = |pair: &[RankedDoc]| self.plan.compare_rules(&pair[0], &pair[1], count).is_eq();
+            let same = |pair: &[Found]| self.plan.compare_rules(&pair[0].doc, &pair[1].doc, count).is_eq();
             wanted += self.out.windows(2).skip(wanted - 1).take_while(|pair| same(pair)).count();
         }
         wanted
@@ -236,18 +255,11 @@ impl Ranker {
     /// Whether the next group may share a bucket of a distance sort with the last document wanted.
     fn next_may_share_bucket(&self) -> bool {
         let last = self.plan.wanted.checked_sub(1).and_then(|last| self.out.get(last));
-        let next = self.groups.as_ref().and_then(VecDeque::front).filter(|_| self.group.is_none());
-        let (Some(last), Some(next)) = (last, next) else { return false };
-        let Some(geo) = self.plan.geo_rule().filter(|rule| *rule < next.sorts.len()) else { return false };
-        let same = |at: usize| last.sorts[at].compare(&next.sorts[at], false).is_eq();
-        (0..geo).all(same) && near(&last.sorts[geo], &next.sorts[geo])
-    }
-
-    /// The same of a document at `at` of the columns of the leading sort rules and a group before it.
-    fn may_share(&self, before: &[SortValue], columns: &[Vec<SortValue>], at: u32) -> bool {
-        let value = |rule: usize| &columns[rule][at as usize];
-        let Some(geo) = self.plan.geo_rule().filter(|rule| *rule < columns.len()) else { return false };
-        (0..geo).all(|rule| before[rule].compare(value(rule), false).is_eq()) && near(&before[geo], value(geo))
+        let next = self.groups.peek().filter(|_| self.group.is_none());
+        let (Some(last), Some(next)) = (last.map(|found| &found.doc), next) else { return false };
+        let Some(geo) = self.plan.geo_rule().filter(|rule| *rule < next.len()) else { return false };
+        let same = |at: usize| last.sorts[at].compare(&next[at], false).is_eq();
+        (0..geo).all(same) && near(&last.sorts[geo], &next[geo])
     }
 
     fn global(&self, doc: u32) -> DocId {
@@ -258,60 +270,9 @@ impl Ranker {
         self.leading_sorts < self.plan.rules.rules.len()
     }
 
-    /// Splits the candidates by the sort rules that come first.
-    fn make_groups(&mut self) -> VecDeque<Group> {
-        if self.leading_sorts == 0 {
-            return VecDeque::from([Group { docs: self.candidates.clone(), sorts: Vec::new() }]);
-        }
-        let docs: Vec<u32> = self.candidates.iter().collect();
-        let sorts = &self.plan.rules.sorts[..self.leading_sorts];
-        let columns: Result<Vec<Vec<SortValue>>, String> =
-            sorts.iter().map(|by| self.sorter.sort_values(by, &docs)).collect();
-        let columns = match columns {
-            Ok(columns) => columns,
-            Err(fault) => {
-                self.fault = Some(fault);
-                return VecDeque::new();
-            }
-        };
-        let mut order: Vec<u32> = (0..docs.len() as u32).collect();
-        let compare = |a: u32, b: u32| {
-            columns
-                .iter()
-                .zip(sorts)
-                .map(|(column, by)| column[a as usize].compare(&column[b as usize], by.is_descending()))
-                .find(|order| order.is_ne())
-                .unwrap_or(std::cmp::Ordering::Equal)
-        };
-        order.sort_unstable_by(|a, b| compare(*a, *b).then(a.cmp(b)));
-        let mut groups = VecDeque::new();
-        let mut documents = 0;
-        for run in order.chunk_by(|a, b| compare(*a, *b).is_eq()) {
-            let near_last = || groups.back().is_some_and(|last: &Group| self.may_share(&last.sorts, &columns, run[0]));
-            if documents >= self.plan.wanted && !self.has_graph_rules() && !near_last() {
-                // More than wanted already: one more group says that the answer is not complete.
-                groups.push_back(Group { docs: Rc::default(), sorts: Vec::new() });
-                break;
-            }
-            documents += run.len();
-            groups.push_back(Group {
-                docs: Rc::new(run.iter().map(|at| docs[*at as usize]).collect()),
-                sorts: columns.iter().map(|column| column[run[0] as usize].clone()).collect(),
-            });
-        }
-        groups
-    }
-
     fn start_group(&mut self, group: Group) {
         if !self.has_graph_rules() {
-            let wanted = match self.plan.whole_buckets {
-                true => usize::MAX,
-                false => (self.plan.wanted - self.out.len()).saturating_add(1),
-            };
-            for doc in group.docs.iter().take(wanted) {
-                let doc = self.global(doc);
-                self.out.push(RankedDoc { doc, costs: Costs::new(), sorts: group.sorts.clone(), skipped: false });
-            }
+            self.plain = Some((group, 0));
             return;
         }
         let rules = &self.plan.rules.rules[self.leading_sorts..];
@@ -329,9 +290,46 @@ impl Ranker {
         let paths = self.visit(bucket.words.unwrap_or(0), classes, bucket.typos, &bucket.docs);
         let evaluator = Evaluator::new(self.plan.clone(), self.source.clone(), self.node_docs.clone(), paths);
         // Of the bucket in which the wanted ones end, all may be asked for.
-        let wanted = if self.plan.whole_buckets { usize::MAX } else { self.plan.wanted.saturating_sub(self.out.len()) };
+        let wanted = self.plan.wanted.saturating_sub(self.out.len());
         let docs = bucket.docs.iter().collect();
-        self.bucket = Some(BucketWork { docs, done: 0, evaluator, ranked: Vec::new(), wanted, cut: false });
+        let wanted = if self.plan.whole_buckets && !self.plan.one_per_group { usize::MAX } else { wanted };
+        self.bucket = Some(BucketWork::new(docs, evaluator, wanted, self.plan.one_per_group));
+    }
+
+    /// The values of the distinct groups of documents; empty ones where documents are not grouped. `None` when they cannot be
+    /// read, which is kept as the search's fault.
+    fn group_values(&mut self, docs: &[u32]) -> Option<Vec<Vec<GroupValue>>> {
+        match self.sorter.group_values(docs) {
+            Ok(values) => Some(values.unwrap_or_else(|| vec![Vec::new(); docs.len()])),
+            Err(fault) => {
+                self.fault = Some(fault);
+                None
+            }
+        }
+    }
+
+    /// Takes some documents of a group that is in order as it is.
+    fn take_plain(&mut self, group: Group, from: u32) {
+        let whole = self.plan.whole_buckets;
+        let room = self.plan.wanted.saturating_sub(self.out.len()).saturating_add(1);
+        let count = if whole || self.plan.one_per_group { SETTLED_DOCS } else { room.min(SETTLED_DOCS) };
+        let docs: Vec<u32> = group.docs.range(from..).take(count).collect();
+        let Some(values) = self.group_values(&docs) else { return };
+        let next = docs.last().filter(|_| docs.len() == count).and_then(|last| last.checked_add(1));
+        for (doc, values) in docs.into_iter().zip(values) {
+            if !self.plan.one_per_group || self.taken.admit(&values) {
+                let (doc, sorts) = (self.global(doc), group.sorts.clone());
+                self.out.push(Found { doc: RankedDoc { doc, costs: Costs::new(), sorts, skipped: false }, values });
+            }
+        }
+        if let Some(next) = next {
+            // One document more than wanted says that the answer is not complete.
+            if whole || self.out.len() <= self.plan.wanted {
+                self.plain = Some((group, next));
+            } else {
+                self.cut = true;
+            }
+        }
     }
 
     fn visit(&self, words: u32, classes: bool, typos: Option<u32>, docs: &RoaringBitmap) -> Vec<(Path, RoaringBitmap)> {
@@ -365,9 +363,10 @@ impl Ranker {
 
     fn evaluate_chunk(&mut self) {
         let Some(bucket) = &mut self.bucket else { return };
-        let chunk = (bucket.done * 3).clamp(FIRST_CHUNK_DOCS.max(bucket.wanted.min(CHUNK_DOCS)), CHUNK_DOCS);
+        let most = (CHUNK_DOCS / bucket.evaluator.path_count().max(1)).max(FIRST_CHUNK_DOCS);
+        let chunk = (bucket.done * 3).clamp(FIRST_CHUNK_DOCS.max(bucket.wanted().min(most)), most);
         let until = (bucket.done + chunk).min(bucket.docs.len());
-        let bar = bucket.bar(&self.plan, self.leading_sorts);
+        let bar = bucket.bar(&self.plan, self.leading_sorts, &self.taken);
         let docs = &bucket.docs[bucket.done..until];
         bucket.done = until;
         let found = match self.plan.scores {
@@ -389,7 +388,16 @@ impl Ranker {
                 return;
             }
         };
+        let values = match self.sorter.group_values(&numbers) {
+            Ok(values) => values,
+            Err(fault) => {
+                self.fault = Some(fault);
+                return;
+            }
+        };
+        let mut values = values.unwrap_or_default().into_iter();
         let leading = self.group.as_ref().map_or(&[][..], |work| &work.group.sorts);
+        let mut ranked = Vec::with_capacity(found.len());
         for (number, found) in found.into_iter().enumerate() {
             let mut sorts = Vec::new();
             if !self.plan.rules.sorts.is_empty() {
@@ -408,43 +416,9 @@ impl Ranker {
                 }
             }
             let doc = LocalDocId(numbers[number]).global(self.partition, self.partition_count);
-            bucket.ranked.push(RankedDoc { doc, costs: found.costs, sorts, skipped: false });
+            let doc = RankedDoc { doc, costs: found.costs, sorts, skipped: false };
+            ranked.push(Found { doc, values: values.next().unwrap_or_default() });
         }
-        if bucket.ranked.len() >= bucket.wanted.saturating_mul(2).max(SURPLUS_MIN) {
-            bucket.keep_wanted(&self.plan);
-        }
-    }
-
-    fn finish_bucket(&mut self) {
-        let Some(mut bucket) = self.bucket.take() else { return };
-        bucket.keep_wanted(&self.plan);
-        let plan = &self.plan;
-        bucket.ranked.sort_unstable_by(|a, b| plan.compare(a, b));
-        self.cut |= bucket.cut;
-        self.out.append(&mut bucket.ranked);
-    }
-}
-
-impl BucketWork {
-    /// Leaves out what cannot be returned.
-    fn keep_wanted(&mut self, plan: &RankPlan) {
-        if self.ranked.len() > self.wanted && self.wanted > 0 {
-            self.ranked.select_nth_unstable_by(self.wanted - 1, |a, b| plan.compare(a, b));
-            self.ranked.truncate(self.wanted);
-            self.cut = true;
-        }
-    }
-
-    /// Costs that a document must undercut to be of use, when there are enough others: those of the worst that was kept, as
-    /// far as no sort rule comes between. Documents come by rising number, so that an equal one comes too late.
-    fn bar(&mut self, plan: &RankPlan, leading_sorts: usize) -> Option<Costs> {
-        if self.ranked.len() < self.wanted || self.wanted == 0 {
-            return None;
-        }
-        self.keep_wanted(plan);
-        let worst = self.ranked.iter().max_by(|a, b| plan.compare(a, b))?;
-        let rules = &plan.rules.rules[leading_sorts..];
-        let comparable = rules.iter().take_while(|rule| rule.is_graph()).count();
-        Some(worst.costs.iter().take(comparable).copied().collect())
+        bucket.add(ranked, &self.plan, &self.taken);
     }
 }

@@ -4,7 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use charabia::TokenizerBuilder;
+use futures_lite::future::block_on;
 use serde_json::{Value, json};
+use storage_engine::vector::Unpaced;
 
 use super::classes::NodeDocs;
 use super::plan::{RankPlan, SortBy, SortValue};
@@ -14,7 +16,7 @@ use super::score::{ScoreFacts, Scorer};
 use crate::ids::PartitionNo;
 use crate::query::context::normalise_synonyms;
 use crate::query::naive::NaiveSource;
-use crate::query::{FieldTable, QueryContext, QueryGraph, TermSource};
+use crate::query::{FieldTable, NodeQuestion, QueryContext, QueryGraph, TermSource};
 use crate::search::MatchingStrategy;
 use crate::settings::Settings;
 
@@ -87,7 +89,11 @@ impl<'a> Search<'a> {
         let questions = graph.questions();
         let facts: Vec<Vec<_>> = sources
             .iter()
-            .map(|source| questions.iter().map(|question| question.answer(source, &fields, by_attribute)).collect())
+            .map(|source| {
+                let answer =
+                    |question: &NodeQuestion| block_on(question.answer(source, &fields, by_attribute, &Unpaced));
+                questions.iter().map(answer).collect()
+            })
             .collect();
         graph.complete(&facts, false);
         let rules = RuleList::new(settings, &self.sort, self.strategy, graph.term_count == 0);
@@ -101,6 +107,7 @@ impl<'a> Search<'a> {
             weights,
             wanted: self.wanted,
             whole_buckets: false,
+            one_per_group: false,
             scores: self.scores,
             vector: None,
         });

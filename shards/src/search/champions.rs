@@ -31,6 +31,7 @@ struct Kept {
 fn term(question: &RankQuestion) -> Option<&str> {
     let plan = &*question.plan;
     let plain = question.filter.is_none()
+        && question.distinct.is_none()
         && question.pinned.is_empty()
         && question.facets.is_none()
         && !plan.scores

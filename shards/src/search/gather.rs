@@ -273,9 +273,11 @@ impl<'g> Gather<'g> {
         let narrows = distinct.is_some() || threshold.is_some();
         if narrows && (self.request.page.is_exact() || (threshold.is_some() && sorts)) {
             plan.wanted = usize::MAX;
-        } else if distinct.is_some() {
+        } else if distinct.is_some() && (threshold.is_some() || self.vector.is_some()) {
             plan.wanted = page_end.saturating_mul(DISTINCT_SURPLUS);
         }
+        // A document below the threshold takes no group.
+        plan.one_per_group = distinct.is_some() && threshold.is_none() && self.vector.is_none();
         plan.whole_buckets = distinct.is_some() && !plan.rules.rules.is_empty();
         let filter = self.request.filter.clone().map(Arc::new);
         let facets = self.request.facets.as_deref();
@@ -309,7 +311,7 @@ impl<'g> Gather<'g> {
                 .map(|plan| facet_answer(plan, replies.iter_mut().map(|reply| std::mem::take(&mut reply.facets))));
             let mut ranked = merge(question, replies, limits, &pins);
             ranked.facets = counts;
-            if self.request.page.is_exact() {
+            if self.request.page.is_exact() && !ranked.question.plan.one_per_group {
                 // All documents were met, so those dropped say it all.
                 ranked.removed.values.clear();
             }

@@ -176,8 +176,8 @@ fn ordered(
         }
         facts.used.extend(reply.part.facts.used);
         facts.profiles.extend(reply.part.facts.profiles);
-        let mut distinct = reply.distinct.into_iter();
-        all.extend(reply.part.docs.into_iter().map(|doc| (doc, distinct.next().unwrap_or_default())));
+        let mut values = reply.part.values.into_iter();
+        all.extend(reply.part.docs.into_iter().map(|doc| (doc, values.next().unwrap_or_default())));
     }
     let order = |a: &RankedDoc, b: &RankedDoc| match (a.skipped, b.skipped) {
         (false, false) => plan.compare(a, b),

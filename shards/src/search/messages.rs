@@ -153,8 +153,6 @@ pub enum PartReply {
 pub struct RankedReply {
     /// In order, with what scores need.
     pub part: RankedPart,
-    /// For each document its values of the distinct field; empty when `distinct` was not asked for.
-    pub distinct: Vec<Vec<GroupValue>>,
     /// Those of [`RankQuestion::pinned`] that the partition has and the filter admits.
     pub pinned: Vec<DocId>,
     /// Counts of the facets asked for.

@@ -1,12 +1,12 @@
 //! The part of a search that happens on the core that owns a partition.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::LocalBoxFuture;
 use roaring::RoaringBitmap;
+use storage_engine::vector::Pace;
 
 use super::answer::SearchError;
 use super::champions::ChampionLists;
@@ -15,7 +15,7 @@ use super::hybrid;
 use super::hybrid::nearest::{SearchPace, VectorRanking};
 use super::messages::{NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply};
 use crate::facets::columns::ColumnError;
-use crate::facets::distinct::{group_members, group_values};
+use crate::facets::distinct::{GroupValue, group_members, group_values};
 use crate::facets::distribution::{FacetCounts, FacetPlan, count_facets};
 use crate::facets::facet_search::search_facet;
 use crate::facets::geo::GeoPoint;
@@ -28,7 +28,15 @@ use crate::rank::classes::{ANY_CLASS, NodeDocs};
 use crate::rank::ranker::SortSource;
 use crate::rank::{RankPlan, RankedPart, Ranker, SortBy, SortValue};
 use crate::runtime::steps::doing;
+use crate::text::TextTokenizer;
 use crate::vectors::PartitionVectors;
+
+/// Distinct groups whose members are looked up between two looks at whether others wait.
+const VALUES_PER_LOOK: usize = 32;
+/// Hits of documents with more bytes than this are marked up on a thread of their own.
+const LONG_HIT_BYTES: usize = 32 << 10;
+/// Filters of more tests and operands are not kept: to write them out, as their key, is long work.
+const KEPT_FILTER_SIZE_MAX: usize = 1000;
 
 /// The fields of a stored document, each with its JSON text.
 pub type StoredFields<'d> = &'d [(FieldId, &'d [u8])];
@@ -56,13 +64,11 @@ pub trait SearchPartition: TermSource + FacetSource {
 }
 
 /// Keeps a search from holding its core for long, and from running longer than it may.
-pub trait Pacer {
+pub trait Pacer: Pace {
     /// The time since some fixed moment.
     fn now(&self) -> Duration;
-    /// Whether others wait for the core.
-    fn should_yield(&self) -> bool;
-    /// Lets them run.
-    fn yield_now(&self) -> Pin<Box<dyn Future<Output = ()> + '_>>;
+    /// Does long work that cannot be cut into pieces on another thread. Fails when no thread takes it.
+    fn aside(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, Result<(), String>>;
 }
 
 /// Answers a question to a partition.
@@ -76,8 +82,7 @@ pub async fn answer_part(
             doing("resolve");
             let mut facts = Vec::with_capacity(nodes.len());
             for node in nodes.iter() {
-                facts.push(node.answer(&*partition, &fields, by_attribute));
-                pause(pacer).await;
+                facts.push(node.answer(&*partition, &fields, by_attribute, pacer).await);
             }
             partition.take_fault().map_or(Ok(PartReply::Facts(facts)), |fault| Err(SearchError::Partition(fault)))
         }
@@ -92,7 +97,7 @@ pub async fn answer_part(
             let left = left_of(&partition, &search, pacer).await?;
             pause(pacer).await;
             doing("facet search");
-            let hits = search_facet(&*partition, &field, query.as_deref(), &left).map_err(column_error)?;
+            let hits = search_facet(&*partition, &field, query.as_deref(), &left, pacer).await.map_err(column_error)?;
             Ok(PartReply::FacetHits(Box::new(hits)))
         }
         PartQuestion::Values { paths, docs } => federated::part::values(&*partition, &paths, &docs, pacer).await,
@@ -102,7 +107,8 @@ pub async fn answer_part(
             doing("fetch");
             let mut written = Vec::with_capacity(hits.len());
             for (doc, extras) in hits {
-                written.push(write_hit(&*partition, &plan, doc, extras).await.map_err(SearchError::Partition)?);
+                written
+                    .push(write_hit(&*partition, (&plan, pacer), doc, extras).await.map_err(SearchError::Partition)?);
                 pause(pacer).await;
             }
             Ok(PartReply::Hits(written))
@@ -112,15 +118,15 @@ pub async fn answer_part(
 
 /// Lets others run when they wait for the core.
 pub(super) async fn pause(pacer: &dyn Pacer) {
-    if pacer.should_yield() {
-        pacer.yield_now().await;
+    if pacer.due() {
+        pacer.pause().await;
     }
 }
 
 /// The sets of a search's nodes, the tables of its prefixes made: that is the long part of the work.
 async fn prepare(partition: &Rc<dyn SearchPartition>, plan: &Arc<RankPlan>, pacer: &dyn Pacer) -> Rc<NodeDocs> {
     let source: Rc<dyn TermSource> = partition.clone();
-    doing("prefix tables");
+    doing("sets of words");
     let node_docs = Rc::new(NodeDocs::new(plan.clone(), source.clone()));
     for (at, range) in node_docs.missing_tables() {
         let mut builder = PrefixTableBuilder::new(range.clone());
@@ -129,6 +135,7 @@ async fn prepare(partition: &Rc<dyn SearchPartition>, plan: &Arc<RankPlan>, pace
         }
         node_docs.give_table(at, range, builder.finish());
     }
+    node_docs.warm(pacer).await;
     node_docs
 }
 
@@ -164,24 +171,30 @@ async fn rank(
     doing("facet counts");
     let facets = match &question.facets {
         Some(plan) if pinned.is_empty() => {
-            count_facets(&*partition, plan, ranker.candidates()).map_err(column_error)?
+            count_facets(&*partition, plan, ranker.candidates(), pacer).await.map_err(column_error)?
         }
-        Some(plan) => count_facets(&*partition, plan, &(&**ranker.candidates() | &pinned)).map_err(column_error)?,
+        Some(plan) => {
+            let counted = &**ranker.candidates() | &pinned;
+            count_facets(&*partition, plan, &counted, pacer).await.map_err(column_error)?
+        }
         None => FacetCounts::default(),
     };
     doing("rank");
     let mut expired = by_words && question.time_left.is_zero() && ranker.has_rules();
     let part = if let Some(query) = &question.plan.vector {
-        let (sorter, pace) = (ColumnSorter(partition.clone()), SearchPace::new(pacer, deadline));
+        let sorter = ColumnSorter { partition: partition.clone(), distinct: question.distinct.clone() };
+        let pace = SearchPace::new(pacer, deadline);
         let ranking =
             VectorRanking { partition: &partition, sorter: &sorter, plan: &question.plan, query, pace: &pace };
         let part = ranking.rank(ranker.candidates()).await?;
         expired = pacer.now() > deadline;
         part
     } else {
+        // Without rules there is nothing to leave out.
+        let ranks = ranker.has_rules();
         while !expired && ranker.step() {
             pause(pacer).await;
-            expired = pacer.now() > deadline;
+            expired = ranks && pacer.now() > deadline;
         }
         ranker.finish(expired).map_err(SearchError::Partition)?
     };
@@ -205,21 +218,15 @@ async fn ranked_reply(
 ) -> Result<RankedReply, SearchError> {
     doing("show");
     let (_, count) = partition.place();
-    let mut distinct = Vec::new();
-    if let Some(field) = &question.distinct {
-        for ranked in &part.docs {
-            distinct.push(group_values(&**partition, field, ranked.doc.local(count)).map_err(column_error)?);
-        }
-    }
     let mut shown = Vec::new();
     if let Some((plan, range)) = &question.show {
         for ranked in part.docs.iter().take(range.end).skip(range.start) {
-            let hit = write_hit(&**partition, plan, ranked.doc.local(count), HitExtras::default()).await;
+            let hit = write_hit(&**partition, (plan, pacer), ranked.doc.local(count), HitExtras::default()).await;
             shown.push((ranked.doc, hit.map_err(SearchError::Partition)?));
             pause(pacer).await;
         }
     }
-    Ok(RankedReply { part, distinct, pinned: Vec::new(), facets, shown, expired: false })
+    Ok(RankedReply { part, pinned: Vec::new(), facets, shown, expired: false })
 }
 
 /// Counts what is left of several searches together.
@@ -235,7 +242,7 @@ async fn narrow(
         pause(pacer).await;
     }
     let counts = match facets {
-        Some(plan) => count_facets(&**partition, plan, &left).map_err(column_error)?,
+        Some(plan) => count_facets(&**partition, plan, &left, pacer).await.map_err(column_error)?,
         None => FacetCounts::default(),
     };
     Ok(PartReply::Narrowed(left.len(), Box::new(counts)))
@@ -254,7 +261,11 @@ async fn left_of(
     }
     left -= &question.dropped;
     if let Some(field) = question.ranked.distinct.as_deref().filter(|_| !question.values.is_empty()) {
-        let members = group_members(&**partition, field, &question.values).map_err(column_error)?;
+        let mut members = RoaringBitmap::new();
+        for values in question.values.chunks(VALUES_PER_LOOK) {
+            members |= group_members(&**partition, field, values).map_err(column_error)?;
+            pause(pacer).await;
+        }
         left -= members - &question.kept;
     }
     Ok(left | pinned)
@@ -267,9 +278,12 @@ async fn ranker(
     pacer: &dyn Pacer,
 ) -> Result<(Ranker, RoaringBitmap), SearchError> {
     doing("filter");
-    let filtered = question.filter.as_ref().map(|filter| selected(&**partition, filter)).transpose()?;
+    let filtered = match &question.filter {
+        Some(filter) => Some(selected(&**partition, filter, pacer).await?),
+        None => None,
+    };
     let within = filtered.as_deref().unwrap_or_else(|| TermSource::documents(&**partition));
-    let sorter = Rc::new(ColumnSorter(partition.clone()));
+    let sorter = Rc::new(ColumnSorter { partition: partition.clone(), distinct: question.distinct.clone() });
     let (number, count) = partition.place();
     let own = question.pinned.iter().filter(|doc| doc.partition(count) == number);
     let pinned = &own.map(|doc| doc.local(count).0).collect::<RoaringBitmap>() & within;
@@ -282,13 +296,19 @@ async fn ranker(
 }
 
 /// The documents that a filter selects. Filters come again and again, with every keystroke and every page.
-pub(super) fn selected(partition: &dyn SearchPartition, filter: &Filter) -> Result<Rc<RoaringBitmap>, SearchError> {
-    let Some(cache) = partition.cache() else { return filter.evaluate(partition).map(Rc::new).map_err(facet_error) };
+pub(super) async fn selected(
+    partition: &dyn SearchPartition,
+    filter: &Filter,
+    pacer: &dyn Pacer,
+) -> Result<Rc<RoaringBitmap>, SearchError> {
+    let Some(cache) = partition.cache().filter(|_| filter.size() <= KEPT_FILTER_SIZE_MAX) else {
+        return filter.evaluate(partition, pacer).await.map(Rc::new).map_err(facet_error);
+    };
     let written = format!("{filter:?}");
     if let Some(known) = cache.known_filter(&written) {
         return Ok(known);
     }
-    let docs = Rc::new(filter.evaluate(partition).map_err(facet_error)?);
+    let docs = Rc::new(filter.evaluate(partition, pacer).await.map_err(facet_error)?);
     cache.keep_filter(written, &docs);
     Ok(docs)
 }
@@ -306,26 +326,65 @@ fn facet_error(error: FacetError) -> SearchError {
 
 async fn write_hit(
     partition: &dyn SearchPartition,
-    plan: &FormatPlan,
+    (plan, pacer): (&Arc<FormatPlan>, &dyn Pacer),
     doc: LocalDocId,
     extras: HitExtras,
 ) -> Result<Vec<u8>, String> {
     let mut hit = Vec::with_capacity(512);
     let vectors = if plan.vectors { hybrid::part::shown(partition, doc).await? } else { None };
     let mut extras = HitExtras { vectors, ..extras };
-    let writer = HitWriter::new(plan, partition.fields(), partition.cutter());
+    let mut long: Option<Vec<(FieldId, Vec<u8>)>> = None;
     partition.with_record(doc, &mut |fields| {
+        let bytes: usize = fields.iter().map(|(_, value)| value.len()).sum();
+        if plan.marks_up() && bytes > LONG_HIT_BYTES {
+            long = Some(fields.iter().map(|(field, value)| (*field, value.to_vec())).collect());
+            return;
+        }
+        let writer = HitWriter::new(plan, partition.fields(), partition.cutter());
         writer.write(fields.iter().copied(), std::mem::take(&mut extras), &mut hit);
     })?;
-    Ok(hit)
+    match long {
+        Some(fields) => write_long_hit(partition, (plan, pacer), fields, extras).await,
+        None => Ok(hit),
+    }
 }
 
-/// Sort values out of the columns.
-struct ColumnSorter(Rc<dyn SearchPartition>);
+/// Marks up a long document on a thread of its own, with a tokenizer of its own.
+async fn write_long_hit(
+    partition: &dyn SearchPartition,
+    (plan, pacer): (&Arc<FormatPlan>, &dyn Pacer),
+    fields: Vec<(FieldId, Vec<u8>)>,
+    extras: HitExtras,
+) -> Result<Vec<u8>, String> {
+    let (plan, names, settings) = (plan.clone(), partition.fields().clone(), FacetSource::settings(partition).clone());
+    let written = Arc::new(OnceLock::new());
+    let place = written.clone();
+    let job = Box::new(move || {
+        let (tokenizer, mut hit) = (TextTokenizer::new(&settings), Vec::new());
+        let fields = fields.iter().map(|(field, value)| (*field, value.as_slice()));
+        HitWriter::new(&plan, &names, &tokenizer).write(fields, extras, &mut hit);
+        let _ = place.set(hit);
+    });
+    pacer.aside(job).await?;
+    let hit = Arc::into_inner(written).and_then(OnceLock::into_inner);
+    hit.ok_or_else(|| "a long document was not written".into())
+}
+
+/// Sort values, and those of distinct groups, out of the columns.
+struct ColumnSorter {
+    partition: Rc<dyn SearchPartition>,
+    distinct: Option<Arc<str>>,
+}
 
 impl SortSource for ColumnSorter {
+    fn group_values(&self, docs: &[u32]) -> Result<Option<Vec<Vec<GroupValue>>>, String> {
+        let Some(field) = &self.distinct else { return Ok(None) };
+        let values = |doc: &u32| group_values(&*self.partition, field, LocalDocId(*doc));
+        docs.iter().map(values).collect::<Result<_, _>>().map(Some).map_err(|error| error.to_string())
+    }
+
     fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Result<Vec<SortValue>, String> {
-        let source = &*self.0;
+        let source = &*self.partition;
         let criterion = match by {
             SortBy::Field { name, descending } => SortCriterion::field(name.as_str(), *descending),
             SortBy::Geo { lat, lng, descending, .. } => SortCriterion {

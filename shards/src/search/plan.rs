@@ -126,6 +126,7 @@ pub fn rank_plan(
         weights,
         wanted,
         whole_buckets: false,
+        one_per_group: false,
         scores,
         vector: None,
     }

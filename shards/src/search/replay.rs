@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use charabia::{Language, Token, Tokenizer, TokenizerBuilder};
 use futures_lite::future::block_on;
+use futures_util::future::LocalBoxFuture;
 use roaring::RoaringBitmap;
 use serde_json::{Value, json};
+use storage_engine::vector::Pace;
 
 use super::gather::Numbers;
 use super::part::StoredFields;
@@ -144,10 +146,18 @@ impl Pacer for TestPacer {
         self.0.set(self.0.get() + 1);
         Duration::from_micros(self.0.get())
     }
-    fn should_yield(&self) -> bool {
+
+    fn aside(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, Result<(), String>> {
+        job();
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl Pace for TestPacer {
+    fn due(&self) -> bool {
         true
     }
-    fn yield_now(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+    fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         Box::pin(futures_lite::future::yield_now())
     }
 }

@@ -30,11 +30,11 @@ impl<'p> SearchPace<'p> {
 
 impl Pace for SearchPace<'_> {
     fn due(&self) -> bool {
-        self.pacer.should_yield()
+        self.pacer.due()
     }
 
     fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
-        self.pacer.yield_now()
+        self.pacer.pause()
     }
 
     fn stopped(&self) -> bool {
@@ -92,6 +92,9 @@ impl VectorRanking<'_> {
             }
         }
         part.complete = part.docs.len() as u64 >= part.candidates;
+        let (_, count) = self.partition.place();
+        let docs: Vec<u32> = part.docs.iter().map(|ranked| ranked.doc.local(count).0).collect();
+        part.values = self.sorter.group_values(&docs).map_err(SearchError::Partition)?.unwrap_or_default();
         Ok(part)
     }
 

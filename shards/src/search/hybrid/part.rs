@@ -41,7 +41,7 @@ pub async fn near(
     pacer: &dyn Pacer,
 ) -> Result<PartReply, SearchError> {
     let mut docs = match &question.filter {
-        Some(filter) => (*selected(partition, filter)?).clone(),
+        Some(filter) => (*selected(partition, filter, pacer).await?).clone(),
         None => crate::facets::FacetSource::documents(partition).clone(),
     };
     let (number, count) = partition.place();
