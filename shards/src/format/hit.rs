@@ -100,7 +100,7 @@ impl<'p> HitWriter<'p> {
             writer.value("_federation", &self.federation(mark, fields.clone()));
         }
         if self.plan.formatted.is_some() || self.plan.matches_position {
-            self.write_formatted(fields, extras.geo_distance, &mut writer);
+            self.write_formatted(fields, &mut writer);
         }
         if let Some(score) = extras.score {
             writer.value("_rankingScore", &json!(score));
@@ -140,12 +140,7 @@ impl<'p> HitWriter<'p> {
         shown
     }
 
-    fn write_formatted<'v>(
-        &self,
-        fields: impl Iterator<Item = (FieldId, &'v [u8])>,
-        geo_distance: Option<f64>,
-        writer: &mut MemberWriter<'_>,
-    ) {
+    fn write_formatted<'v>(&self, fields: impl Iterator<Item = (FieldId, &'v [u8])>, writer: &mut MemberWriter<'_>) {
         let mut formatted = Map::new();
         let mut positions = Map::new();
         for (field, bytes) in fields {
@@ -170,9 +165,6 @@ impl<'p> HitWriter<'p> {
             }
         }
         if self.plan.formatted.is_some() {
-            if let Some(distance) = geo_distance {
-                formatted.insert("_geoDistance".into(), json!((distance.round() as u64).to_string()));
-            }
             writer.value("_formatted", &Value::Object(formatted));
         }
         if self.plan.matches_position {
