@@ -103,6 +103,11 @@ impl Profile {
 }
 
 impl Score {
+    /// The score of the first rule that has one; 1.0 where none has.
+    pub fn first(&self) -> f64 {
+        fold(self.ranks.iter().copied().find(|(_, max)| *max > 0).into_iter())
+    }
+
     /// The score of all rules together, 0.0 to 1.0.
     pub fn global(&self) -> f64 {
         if self.skipped {

@@ -52,6 +52,9 @@ pub(super) struct Removed {
     pub dropped: Vec<DocId>,
     /// Whether everything that was not ranked, but could have been, is below the threshold too.
     pub only_kept: bool,
+    /// Whether documents that no rule can place are left out as well: those that are left when a bucket of the first rule falls
+    /// below the threshold leave with it.
+    pub lost: bool,
 }
 
 /// Merges the orders of the partitions; leaves out what is below the threshold and further members of distinct groups.
@@ -81,7 +84,9 @@ pub(super) fn merge(
         if docs.len() >= limits.counted && !docs.last().is_some_and(in_last_bucket) {
             break;
         }
-        let below = limits.threshold.is_some_and(|least| scorer.score(&doc).global() < least);
+        let score = limits.threshold.map(|least| (least, scorer.score(&doc)));
+        let below = score.as_ref().is_some_and(|(least, score)| score.global() < *least);
+        removed.lost |= score.is_some_and(|(least, score)| score.skipped || score.first() < least);
         any_below |= below;
         if below || groups.iter().any(|group| taken.contains(group)) {
             removed.dropped.push(doc.doc);
@@ -95,6 +100,7 @@ pub(super) fn merge(
     removed.values = taken.into_iter().collect();
     removed.values.sort_unstable();
     let total = match removed.only_kept {
+        true if removed.lost => docs.len() as u64,
         true => docs.len() as u64 + lost,
         false => candidates - removed.dropped.len() as u64,
     };

@@ -102,8 +102,10 @@ pub struct NarrowQuestion {
     pub kept: RoaringBitmap,
     /// Documents of the partition that are taken away.
     pub dropped: RoaringBitmap,
-    /// Whether nothing but `kept` stays.
+    /// Whether nothing but `kept` stays, and what no rule can place.
     pub only_kept: bool,
+    /// Whether not even that.
+    pub without_lost: bool,
 }
 
 /// The search for the best documents.

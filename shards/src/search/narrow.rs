@@ -47,6 +47,7 @@ pub(super) fn questions(ranked: &Ranked, partitions: u16) -> impl Iterator<Item 
         kept,
         dropped,
         only_kept: ranked.removed.only_kept,
+        without_lost: ranked.removed.lost,
     })
 }
 

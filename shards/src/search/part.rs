@@ -257,7 +257,10 @@ async fn left_of(
     let (ranker, pinned) = ranker(partition, &question.ranked, pacer).await?;
     let mut left = RoaringBitmap::clone(ranker.candidates());
     if question.only_kept {
-        left &= &question.kept | ranker.lost();
+        left &= match question.without_lost {
+            true => question.kept.clone(),
+            false => &question.kept | ranker.lost(),
+        };
     }
     left -= &question.dropped;
     if let Some(field) = question.ranked.distinct.as_deref().filter(|_| !question.values.is_empty()) {
