@@ -193,4 +193,24 @@ mod tests {
             assert_eq!(show(text), want, "{text}");
         }
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(300))]
+
+        /// Neither text nor pieces of the query language bring the parser down, and there are never more than ten terms.
+        #[test]
+        fn no_query_makes_the_parser_panic(
+            text: String,
+            pieces in proptest::collection::vec(proptest::sample::select(vec![
+                "a", "the", "of", "\"", "\"\"", "-", " -", " -\"", " ", ". ", ", ", "\u{3000}", "大学", "é", "\u{301}", "-7", "ß", "x.y", "\0",
+            ]), 0..60),
+        ) {
+            for text in [text, pieces.concat()] {
+                let tokens: Vec<Token<'_>> = charabia::TokenizerBuilder::<Vec<u8>>::new().build().tokenize(&text).collect();
+                for prefix_search in [false, true] {
+                    proptest::prop_assert!(parse(&text, &tokens, prefix_search).terms.len() <= 10);
+                }
+            }
+        }
+    }
 }
