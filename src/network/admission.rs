@@ -70,7 +70,9 @@ impl ControlPlane {
             }
             Some(TaskNetwork::Import { from, metadata, change }) => {
                 let under_way = self.change.borrow();
-                let has_ended = !change.network_version.is_nil() && change.network_version <= network.version;
+                // By the network in force: the change itself may just be getting its number together with this task.
+                let has_ended =
+                    !change.network_version.is_nil() && change.network_version <= self.network.borrow().version;
                 let under_way = under_way.as_ref().ok_or_else(|| if has_ended { ended() } else { no_change() })?;
                 under_way.check_import(from, metadata, change.network_version)?;
             }

@@ -3,6 +3,11 @@
 //! Each instance has a queue of its own, sent in the order of the tasks: what one has not taken, nothing overtakes. A task
 //! waits in the log until every instance has it or has refused it for good, also while an instance is away and over
 //! restarts; its `network` member says how it stands. An instance that sees a task twice knows it by its origin.
+//!
+//! While an instance is away, or its disk is full, its queue grows: a number a task in memory, the payloads on the leader's
+//! disk. The disk is the bound. When it is full, writes are refused with `no_space_left_on_device`, and the operator takes the
+//! instance out of the network, which frees what waits for it; an instance that joins again begins empty. One that comes back
+//! before that gets everything in order and is behind until it has it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,7 +74,7 @@ pub struct Outbox {
 /// The tasks that one instance has not taken.
 #[derive(Default)]
 struct RemoteQueue {
-    pending: RefCell<BTreeSet<u32>>,
+    pending: RefCell<RoaringBitmap>,
     waiting: RefCell<Vec<(u32, oneshot::Sender<()>)>>,
     wake: Signal,
     failing_since: std::cell::Cell<Option<Nanos>>,
@@ -93,13 +98,13 @@ impl Outbox {
 
     /// Whether an instance has still to take this task.
     pub fn is_pending(&self, uid: u32) -> bool {
-        self.queues.borrow().values().any(|queue| queue.pending.borrow().contains(&uid))
+        self.queues.borrow().values().any(|queue| queue.pending.borrow().contains(uid))
     }
 
     /// The finished and waiting tasks that some instance has still to take.
     pub fn pending(&self) -> RoaringBitmap {
         let queues = self.queues.borrow();
-        queues.values().flat_map(|queue| queue.pending.borrow().iter().copied().collect::<Vec<_>>()).collect()
+        queues.values().fold(RoaringBitmap::new(), |all, queue| all | &*queue.pending.borrow())
     }
 
     /// Marks a task as not to be processed before [`ControlPlane::delivered`] says so.
@@ -205,7 +210,7 @@ impl ControlPlane {
     async fn deliver_tasks(&self, name: &str, queue: Rc<RemoteQueue>) {
         let mut pause = PAUSE_FIRST;
         loop {
-            let first = queue.pending.borrow().first().copied();
+            let first = queue.pending.borrow().min();
             let Some(uid) = first else {
                 queue.wake.wait().await;
                 continue;
@@ -243,9 +248,11 @@ impl ControlPlane {
                     }
                     continue;
                 }
-                for uid in queue.pending.borrow().iter() {
+                // Those before them say so already; there may be very many.
+                let waiting: BTreeSet<u32> = queue.waiting.borrow().iter().map(|(uid, _)| *uid).chain([uid]).collect();
+                for uid in waiting {
                     let away = RemoteTask { task_uid: None, error: Some(error.object()), pending: true };
-                    self.note_delivery(name, *uid, away);
+                    self.note_delivery(name, uid, away);
                 }
                 queue.tell(|_| true);
             }
@@ -327,7 +334,7 @@ impl ControlPlane {
 
     /// Takes note of what became of a task for good.
     async fn settle_delivery(&self, name: &str, queue: &RemoteQueue, uid: u32, outcome: RemoteTask) {
-        queue.pending.borrow_mut().remove(&uid);
+        queue.pending.borrow_mut().remove(uid);
         self.note_delivery(name, uid, outcome.clone());
         let is_held = self.queue.borrow().held(TaskUid(uid)).is_some();
         if !is_held && let Ok(Some(mut task)) = self.store.task(TaskUid(uid)) {

@@ -94,6 +94,10 @@ impl Sending<'_> {
         let (mut count, mut in_payload, mut last) = (0, 0, 0);
         let (mut payload, mut line) = (GzipPayload::default(), Vec::new());
         let mut scan = DocumentScan::new(view.clone());
+        if as_index.is_some() {
+            // Nobody else could make those that were given by clients.
+            scan = scan.with_vectors();
+        }
         let mut checkpoint = Checkpoint::default();
         loop {
             let (documents, next) = self.plane.indexes.scan(scan).await.map_err(|error| error.to_string())?;

@@ -8,7 +8,7 @@ use url::Url;
 use uuid::Uuid;
 
 use super::topology::TopologyChange;
-use super::{Remote, failure};
+use super::{Network, Remote, failure};
 use crate::api::error::{ApiError, ErrorCode};
 use crate::http::Method;
 use crate::outgoing::{Client, Deadlines, Request};
@@ -26,7 +26,7 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 ///
 /// # Errors
 /// `feature_not_enabled`, `unprocessed_network_task`, `network_version_too_old` when another instance knows a later network;
-/// `remote_could_not_send_request` when too few answer; and why an instance that stays gives no answer.
+/// `network_version_mismatch` when one does not know the present one; `remote_could_not_send_request` when too few answer; and why an instance that stays gives no answer.
 pub async fn check_others(client: &Client, change: &TopologyChange) -> Result<(), ApiError> {
     let (before, own_name) = (&change.before, change.own_name());
     let mut answering = usize::from(own_name.is_some_and(|name| before.remotes.contains_key(name)));
@@ -34,7 +34,7 @@ pub async fn check_others(client: &Client, change: &TopologyChange) -> Result<()
         let stays = change.after.remotes.get(name);
         let remote = stays.or_else(|| change.before.remotes.get(name));
         let answer = match remote {
-            Some(remote) => check(client, name, remote, change.before.version).await,
+            Some(remote) => check(client, name, remote, &change.before).await,
             None => Ok(()),
         };
         (name, stays.is_some(), answer)
@@ -58,7 +58,7 @@ pub async fn check_others(client: &Client, change: &TopologyChange) -> Result<()
     Ok(())
 }
 
-async fn check(client: &Client, name: &str, remote: &Remote, version: Uuid) -> Result<(), ApiError> {
+async fn check(client: &Client, name: &str, remote: &Remote, before: &Network) -> Result<(), ApiError> {
     let features = get(client, name, remote, "/experimental-features").await?;
     if features["network"] != true {
         let message = format!("The remote `{name}` needs the experimental feature `network`, which is off there.");
@@ -71,11 +71,19 @@ async fn check(client: &Client, name: &str, remote: &Remote, version: Uuid) -> R
         return Err(ApiError::new(ErrorCode::UnprocessedNetworkTask, message));
     }
     let known = get(client, name, remote, "/network").await?;
-    let later = known["version"].as_str().and_then(|text| text.parse::<Uuid>().ok()).filter(|known| *known > version);
-    if later.is_some() && !known["leader"].is_null() {
+    let version = known["version"].as_str().and_then(|text| text.parse::<Uuid>().ok());
+    let Some(version) = version.filter(|_| !known["leader"].is_null()) else { return Ok(()) };
+    if version > before.version {
         let message =
             format!("The remote `{name}` knows a later version of the network, which another instance leads.");
         return Err(ApiError::new(ErrorCode::NetworkVersionTooOld, message));
+    }
+    if version < before.version && before.leader.is_some() && before.remotes.contains_key(name) {
+        let message = format!(
+            "The remote `{name}` has missed a change of the network, and with it documents. Take it out of the network, then add \
+             it again: it begins empty and gets everything."
+        );
+        return Err(ApiError::new(ErrorCode::NetworkVersionMismatch, message));
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::fault::{Fault, Tally};
 use crate::hosts::Host;
 use crate::instance::ask;
-use crate::truth::{INDEX, Layout, Truth, search_is_wrong};
+use crate::truth::{self, INDEX, Layout, Truth, document, search_is_wrong};
 use crate::{NAMES, Network, layout, number, shards};
 
 /// The documents that stay as they are: each search for them must find them all.
@@ -41,7 +41,7 @@ fn write(leader: &Host, truth: &mut Truth, (first, seed): (u64, u64), stop: &Ato
         }
         let answer = match &state {
             Some(text) => {
-                let documents: Value = ids.iter().map(|id| json!({"id": id, "text": text})).collect();
+                let documents: Value = ids.iter().map(|id| document(*id, text)).collect();
                 ask(leader, "POST", &format!("/indexes/{INDEX}/documents?primaryKey=id"), &documents)
             }
             None => ask(leader, "POST", &format!("/indexes/{INDEX}/documents/delete-batch"), &json!(ids)),
@@ -168,9 +168,10 @@ fn documents_survive_faults_while_they_move() {
     let mut at = layout(0);
     let mut network = Network::start(place.path(), &at);
     let mut truth = Truth::default();
-    let settings = json!({"pagination": {"maxTotalHits": 1_000_000}, "sortableAttributes": ["id"]});
-    network.instances[0].ask("PATCH", &format!("/indexes/{INDEX}/settings"), &settings).expect("the leader answers");
-    let steady: Value = STEADY.map(|id| json!({"id": id, "text": "granite"})).collect();
+    network.instances[0]
+        .ask("PATCH", &format!("/indexes/{INDEX}/settings"), &truth::settings())
+        .expect("the leader answers");
+    let steady: Value = STEADY.map(|id| document(id, "granite")).collect();
     let path = format!("/indexes/{INDEX}/documents?primaryKey=id");
     let answer = network.instances[0].ask("POST", &path, &steady).expect("the leader answers");
     assert_eq!(answer.0, 202, "{}", answer.1);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::hosts::Host;
 use crate::instance::ask;
-use crate::truth::{INDEX, Layout, Truth};
+use crate::truth::{self, INDEX, Layout, Truth, document};
 use crate::{NAMES, Network, layout, number, remote, shards};
 
 /// Writes documents until told otherwise by an answer; the acknowledged ones are noted. How many were not.
@@ -17,7 +17,7 @@ fn write(host: &Host, truth: &mut Truth, first: u64, count: u64) -> u64 {
     for number in 0..count {
         let ids = first + number * 10..first + (number + 1) * 10;
         let text = format!("beacon {first}");
-        let documents: Value = ids.clone().map(|id| json!({"id": id, "text": text})).collect();
+        let documents: Value = ids.clone().map(|id| document(id, &text)).collect();
         let answer = ask(host, "POST", &format!("/indexes/{INDEX}/documents?primaryKey=id"), &documents);
         let is_acknowledged = matches!(answer, Some((202, _)));
         refused += u64::from(!is_acknowledged);
@@ -53,6 +53,8 @@ fn an_operator_replaces_a_lost_leader() {
     let mut network = Network::start(place.path(), &whole);
     let mut truth = Truth::default();
     let mut leader = 0;
+    let path = format!("/indexes/{INDEX}/settings");
+    network.instances[0].ask("PATCH", &path, &truth::settings()).expect("the leader answers");
     for round in 0..rounds {
         let mut rng = StdRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(round));
         let (old, new) = (leader, (leader + rng.random_range(1..3)) % 3);

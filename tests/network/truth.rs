@@ -18,6 +18,22 @@ pub type Layout = BTreeMap<&'static str, BTreeSet<&'static str>>;
 /// A document as far as it matters: its text, or that it is not there.
 type State = Option<String>;
 
+/// The vector that a document is given.
+fn vector(id: u64) -> [f32; 2] {
+    [(id % 97) as f32 + 1.0, 1.0]
+}
+
+/// A document as it is written.
+pub fn document(id: u64, text: &str) -> Value {
+    json!({"id": id, "text": text, "_vectors": {"m": vector(id)}})
+}
+
+/// The settings of the index.
+pub fn settings() -> Value {
+    let embedder = json!({"source": "userProvided", "dimensions": 2});
+    json!({"pagination": {"maxTotalHits": 1_000_000}, "sortableAttributes": ["id"], "embedders": {"m": embedder}})
+}
+
 /// What each document may be.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
@@ -120,11 +136,16 @@ fn differing(one: &BTreeMap<u64, String>, other: &BTreeMap<u64, String>) -> Opti
 fn documents(host: &Host, shard: &str) -> Option<BTreeMap<u64, String>> {
     let mut found = BTreeMap::new();
     loop {
-        let body = json!({"filter": format!("_shard = {shard}"), "limit": PAGE, "offset": found.len(), "fields": ["id", "text"]});
+        let body = json!({"filter": format!("_shard = {shard}"), "limit": PAGE, "offset": found.len(),
+            "fields": ["id", "text"], "retrieveVectors": true});
         let (status, page) = ask(host, "POST", &format!("/indexes/{INDEX}/documents/fetch"), &body)?;
         let results = page["results"].as_array().filter(|_| status == 200)?;
         for document in results {
-            found.insert(document["id"].as_u64()?, document["text"].as_str()?.to_owned());
+            let (id, mut text) = (document["id"].as_u64()?, document["text"].as_str()?.to_owned());
+            if document["_vectors"]["m"]["embeddings"] != json!([vector(id)]) {
+                text.push_str(" without its vector");
+            }
+            found.insert(id, text);
         }
         if results.len() < PAGE {
             return Some(found);
