@@ -1,8 +1,10 @@
 //! Which core owns what, and which processors the cores run on.
 
 mod host;
+mod memory;
 
 pub use host::{HostCpus, default_core_count, host_cpus};
+pub use memory::{memory_bytes, processor_count};
 
 use uuid::Uuid;
 

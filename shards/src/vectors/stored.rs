@@ -16,6 +16,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use roaring::RoaringBitmap;
 use storage_engine::vector::{Budget, Pace, VectorPartition, VectorSnapshot};
@@ -23,11 +24,18 @@ use storage_engine::{ReadTree, Snapshot};
 
 use crate::partition::PartitionError;
 use crate::partition::trees::META;
+use crate::placement::{memory_bytes, processor_count};
 use crate::runtime::Runtime;
 use crate::text::postings::{put_varint, take_varint};
 
 const KEY: &[u8] = b"vectors/";
 const VERSION: u8 = 1;
+
+/// The memory for links and full vectors of a graph, by what this machine or container has for each of its processors.
+pub fn budget() -> Budget {
+    static FOUND: OnceLock<Budget> = OnceLock::new();
+    *FOUND.get_or_init(|| Budget::of_core(memory_bytes() / processor_count()))
+}
 
 /// The graph of one embedder in one partition.
 #[derive(Clone)]
@@ -122,7 +130,7 @@ impl PartitionVectors {
                 graph = Some(Graph { snapshot: open.partition.snapshot(), ..open.clone() });
             } else if !stored.folder.is_empty() {
                 let folder = root.join(&stored.folder);
-                let budget = Budget::default();
+                let budget = budget();
                 let pace = RuntimePace(&**runtime);
                 let opened = VectorPartition::open(disk.clone(), &folder, &stored.manifest, budget, &pace).await?;
                 let snapshot = opened.snapshot();

@@ -8,11 +8,11 @@ use roaring::RoaringBitmap;
 use serde_json::Value;
 use storage_engine::ReadTree;
 use storage_engine::WriteTxn;
-use storage_engine::vector::{Budget, Config, Draft, Metric, Prepared, VectorPartition};
+use storage_engine::vector::{Config, Draft, Metric, Prepared, VectorPartition};
 
 use super::change::{EmbedderState, is_quantized, is_user_provided};
 use super::sent::SentEntry;
-use super::stored::{EmbedderVectors, Graph, RuntimePace, StoredVectors, key};
+use super::stored::{EmbedderVectors, Graph, RuntimePace, StoredVectors, budget, key};
 use crate::error::UserError;
 use crate::partition::PartitionError;
 use crate::partition::trees::META;
@@ -193,7 +193,7 @@ impl Work {
         let metric = if is_quantized(&self.embedder) { Metric::Hamming } else { Metric::Cosine };
         let (disk, path) = (maker.runtime.disk(), maker.root.join(&folder));
         let config = Config::new(dimensions, metric);
-        let partition = VectorPartition::create(disk.clone(), &path, config, Budget::default()).await?;
+        let partition = VectorPartition::create(disk.clone(), &path, config, budget()).await?;
         // The files are of no use after a power cut when the names of their folders are lost.
         for folder in [Some(maker.root), maker.root.parent()].into_iter().flatten() {
             disk.sync_dir(folder).await?;

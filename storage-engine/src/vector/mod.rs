@@ -114,6 +114,17 @@ impl Default for Budget {
     }
 }
 
+impl Budget {
+    /// The default, but no more than an eighth of the memory that a core may use for links and another for full vectors.
+    pub fn of_core(bytes: u64) -> Self {
+        let (part, most) = ((bytes / 8).max(PART_BYTES_MIN), Self::default());
+        Self { graph_bytes: part.min(most.graph_bytes), vector_bytes: part.min(most.vector_bytes), ..most }
+    }
+}
+
+/// What a core's caches get at least.
+const PART_BYTES_MIN: u64 = 4 << 20;
+
 /// A document near a query.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Neighbor {
