@@ -18,7 +18,8 @@ use crate::facets::{FacetError, FacetSource};
 use crate::fields::FieldsMap;
 use crate::ids::{DocId, Epoch, FieldId, LocalDocId, PartitionNo};
 use crate::query::{FieldTable, PrefixRange, QueryCache, Reach, TermSource};
-use crate::search::ChampionLists;
+use crate::rank::champions::ChampionLists;
+use crate::search::TermAnswers;
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
 use crate::text::dictionary::{Dictionary, TermKind};
@@ -62,6 +63,7 @@ pub struct PartitionReader {
     damage: RefCell<Option<String>>,
     queries: QueryCache,
     champions: ChampionLists,
+    term_answers: TermAnswers,
 }
 
 #[derive(Default)]
@@ -82,6 +84,7 @@ impl PartitionReader {
             damage: RefCell::default(),
             queries: QueryCache::default(),
             champions: ChampionLists::default(),
+            term_answers: TermAnswers::default(),
         }
     }
 
@@ -235,11 +238,12 @@ impl PartitionReader {
         *self.cache.borrow_mut() = TermCache::default();
         self.queries.clear();
         self.champions.clear();
+        self.term_answers.clear();
     }
 
-    /// The best documents of terms met before.
-    pub fn champion_lists(&self) -> &ChampionLists {
-        &self.champions
+    /// Answers to questions about one term.
+    pub fn term_answers(&self) -> &TermAnswers {
+        &self.term_answers
     }
 
     /// A document's stored form; `None` when the partition has no such document.
@@ -377,6 +381,10 @@ impl TermSource for PartitionReader {
 
     fn cache(&self) -> Option<&QueryCache> {
         Some(&self.queries)
+    }
+
+    fn champions(&self) -> Option<&ChampionLists> {
+        Some(&self.champions)
     }
 
     fn word_count(&self, doc: u32, field: FieldId) -> Option<u8> {

@@ -11,6 +11,7 @@ use super::context::Cutter;
 use super::source::{FieldTable, Reach, TermSource};
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
+use crate::rank::champions::ChampionLists;
 use crate::settings::Settings;
 
 /// An index in memory.
@@ -20,6 +21,7 @@ pub(crate) struct NaiveSource {
     docs: RoaringBitmap,
     terms: BTreeMap<String, BTreeMap<u32, BTreeMap<FieldId, Vec<u16>>>>,
     counts: BTreeMap<(u32, FieldId), usize>,
+    champions: ChampionLists,
 }
 
 /// Where the next word of a field goes.
@@ -103,6 +105,10 @@ impl NaiveSource {
 impl TermSource for NaiveSource {
     fn documents(&self) -> &RoaringBitmap {
         &self.docs
+    }
+
+    fn champions(&self) -> Option<&ChampionLists> {
+        Some(&self.champions)
     }
 
     fn term_docs(&self, term: &str) -> Rc<RoaringBitmap> {

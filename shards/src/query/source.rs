@@ -8,6 +8,7 @@ use super::cache::QueryCache;
 use super::prefix::PrefixRange;
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
+use crate::rank::champions::ChampionLists;
 use crate::settings::{Settings, covers_subtree, matches_pattern};
 
 /// Documents whose occurrences [`TermSource::for_each_place`] holds at a time.
@@ -81,6 +82,11 @@ pub trait TermSource {
 
     /// What this epoch remembers of earlier searches; `None` for a source that forgets.
     fn cache(&self) -> Option<&QueryCache> {
+        None
+    }
+
+    /// The best documents of terms met before at this epoch; `None` for a source that forgets.
+    fn champions(&self) -> Option<&ChampionLists> {
         None
     }
 

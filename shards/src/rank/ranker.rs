@@ -7,6 +7,7 @@ use ahash::AHashSet;
 use roaring::RoaringBitmap;
 
 use super::bucket::{BucketWork, Found, Taken};
+use super::champions::{Champions, DecidingTerm, deciding_term, docs_of, list_len};
 use super::classes::NodeDocs;
 use super::coarse::{Coarse, CoarseBucket, candidates};
 use super::evaluate::Evaluator;
@@ -73,6 +74,8 @@ pub struct Ranker {
     groups: Groups,
     group: Option<GroupWork>,
     bucket: Option<BucketWork>,
+    /// What the next bucket waits for.
+    list: Option<ListWork>,
     /// A group that no graph rule orders any further, and its next document.
     plain: Option<(Group, u32)>,
     out: Vec<Found>,
@@ -91,6 +94,14 @@ struct GroupWork {
     /// Walks the same documents by dropped terms only, to tell which paths they use.
     words: Option<Coarse>,
     words_next: u32,
+}
+
+/// A champion list that is made for a bucket.
+struct ListWork {
+    term: DecidingTerm,
+    work: BucketWork,
+    listed: Vec<Found>,
+    bucket: CoarseBucket,
 }
 
 impl Ranker {
@@ -125,6 +136,7 @@ impl Ranker {
             leading_sorts,
             group: None,
             bucket: None,
+            list: None,
             plain: None,
             out: Vec::new(),
             taken: Taken::new(partition_count > 1),
@@ -161,12 +173,18 @@ impl Ranker {
         if self.fault.is_some() {
             return false;
         }
-        if let Some(bucket) = &mut self.bucket {
+        if let Some(list) = self.list.take() {
+            self.list_chunk(list);
+            return true;
+        }
+        if let Some(mut bucket) = self.bucket.take() {
             if bucket.done < bucket.docs.len() {
-                self.evaluate_chunk();
-            } else if !bucket.settle(SETTLED_DOCS, &self.plan, &mut self.taken, &mut self.out) {
+                self.evaluate_chunk(&mut bucket);
+                self.bucket = Some(bucket);
+            } else if bucket.settle(SETTLED_DOCS, &self.plan, &mut self.taken, &mut self.out) {
+                self.bucket = Some(bucket);
+            } else {
                 self.cut |= bucket.cut;
-                self.bucket = None;
             }
             return true;
         }
@@ -210,6 +228,7 @@ impl Ranker {
         let wanted = self.wanted();
         let complete = !expired
             && self.bucket.is_none()
+            && self.list.is_none()
             && self.group.is_none()
             && self.plain.is_none()
             && self.out.len() <= wanted
@@ -288,12 +307,66 @@ impl Ranker {
         self.note_used_paths(&bucket);
         let classes = self.plan.rules.rules.contains(&Rule::Typo);
         let paths = self.visit(bucket.words.unwrap_or(0), classes, bucket.typos, &bucket.docs);
+        let term = deciding_term(&self.plan, &paths);
+        if term.is_some_and(|term| self.take_champions(term, &bucket)) {
+            return;
+        }
         let evaluator = Evaluator::new(self.plan.clone(), self.source.clone(), self.node_docs.clone(), paths);
+        if let Some(term) = term.filter(|term| self.should_list(*term, &bucket)) {
+            let docs = docs_of(term, &self.node_docs).iter().collect();
+            let work = BucketWork::new(docs, evaluator, list_len(self.plan.wanted), false);
+            self.list = Some(ListWork { term, work, listed: Vec::new(), bucket });
+            return;
+        }
         // Of the bucket in which the wanted ones end, all may be asked for.
         let wanted = self.plan.wanted.saturating_sub(self.out.len());
         let docs = bucket.docs.iter().collect();
         let wanted = if self.plan.whole_buckets && !self.plan.one_per_group { usize::MAX } else { wanted };
         self.bucket = Some(BucketWork::new(docs, evaluator, wanted, self.plan.one_per_group));
+    }
+
+    /// Takes a bucket's best documents from the champion list of the term that decides their order; false when there is none or
+    /// it is too short.
+    fn take_champions(&mut self, term: DecidingTerm, bucket: &CoarseBucket) -> bool {
+        let Some(list) = self.source.champions().and_then(|lists| lists.get(&self.plan, term)) else { return false };
+        let room = self.plan.wanted.saturating_sub(self.out.len());
+        let Some(found) = list.of_bucket(&bucket.docs, room) else { return false };
+        self.cut |= (found.len() as u64) < bucket.docs.len();
+        let words = self.plan.cost_index(Rule::Words);
+        for (doc, costs) in found {
+            let mut costs = costs.clone();
+            if let Some(words) = words {
+                costs[words] = bucket.words.unwrap_or(0);
+            }
+            let doc = RankedDoc { doc: self.global(*doc), costs, sorts: Vec::new(), skipped: false };
+            self.out.push(Found { doc, values: Vec::new() });
+        }
+        true
+    }
+
+    fn should_list(&self, term: DecidingTerm, bucket: &CoarseBucket) -> bool {
+        let Some(lists) = self.source.champions().filter(|lists| lists.get(&self.plan, term).is_none()) else {
+            return false;
+        };
+        lists.should_make(&self.plan, term, bucket.docs.len(), self.node_docs.class(term.at, term.class).len())
+    }
+
+    /// Goes on with a champion list, and with the bucket that waits for it once it is done.
+    fn list_chunk(&mut self, mut list: ListWork) {
+        if list.work.done < list.work.docs.len() {
+            self.evaluate_chunk(&mut list.work);
+            self.list = Some(list);
+        } else if list.work.settle(SETTLED_DOCS, &self.plan, &mut self.taken, &mut list.listed) {
+            self.list = Some(list);
+        } else {
+            let local = |found: Found| (found.doc.doc.local(self.partition_count).0, found.doc.costs);
+            let docs = list.listed.into_iter().map(local).collect();
+            let champions = Champions { docs, whole: !list.work.cut };
+            if let Some(lists) = self.source.champions() {
+                lists.keep(&self.plan, list.term, Rc::new(champions));
+            }
+            self.start_bucket(list.bucket);
+        }
     }
 
     /// The values of the distinct groups of documents; empty ones where documents are not grouped. `None` when they cannot be
@@ -361,8 +434,7 @@ impl Ranker {
         }
     }
 
-    fn evaluate_chunk(&mut self) {
-        let Some(bucket) = &mut self.bucket else { return };
+    fn evaluate_chunk(&mut self, bucket: &mut BucketWork) {
         let most = (CHUNK_DOCS / bucket.evaluator.path_count().max(1)).max(FIRST_CHUNK_DOCS);
         let chunk = (bucket.done * 3).clamp(FIRST_CHUNK_DOCS.max(bucket.wanted().min(most)), most);
         let until = (bucket.done + chunk).min(bucket.docs.len());

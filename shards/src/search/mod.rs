@@ -5,7 +5,6 @@
 //! documents by cost, the likeliest already written out, which are merged; then for those on the page that are still missing.
 
 pub mod answer;
-pub mod champions;
 pub mod facet_values;
 pub mod federated;
 pub mod gather;
@@ -22,9 +21,9 @@ mod reader;
 mod replay;
 pub mod request;
 pub mod similar;
+pub mod term_answers;
 
 pub use answer::{FacetAnswer, SearchAnswer, SearchError};
-pub use champions::ChampionLists;
 pub use facet_values::{FacetSearchRequest, search_facet_values};
 pub use gather::{Ask, SearchedIndex, search};
 pub use hybrid::similar::similar as search_similar;
@@ -35,3 +34,4 @@ pub use pins::Pin;
 pub use plan::{Planner, check};
 pub use request::{FormatRequest, MatchingStrategy, PageRequest, SearchRequest, SemanticQuery};
 pub use similar::{SimilarAnswer, SimilarRequest};
+pub use term_answers::TermAnswers;

@@ -9,11 +9,11 @@ use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
 use super::answer::SearchError;
-use super::champions::ChampionLists;
 use super::federated;
 use super::hybrid;
 use super::hybrid::nearest::{SearchPace, VectorRanking};
 use super::messages::{NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply};
+use super::term_answers::TermAnswers;
 use crate::facets::columns::ColumnError;
 use crate::facets::distinct::{GroupValue, group_members, group_values};
 use crate::facets::distribution::{FacetCounts, FacetPlan, count_facets};
@@ -52,13 +52,13 @@ pub trait SearchPartition: TermSource + FacetSource {
     /// Cuts texts as the index does.
     fn cutter(&self) -> &dyn Cutter;
 
-    /// The vectors of its documents.
-    fn vectors(&self) -> Option<&PartitionVectors> {
+    /// The answers to questions about one term that were given at this epoch; `None` for a partition that forgets.
+    fn term_answers(&self) -> Option<&TermAnswers> {
         None
     }
 
-    /// The best documents of terms met before at this epoch; `None` for a partition that forgets.
-    fn champions(&self) -> Option<&ChampionLists> {
+    /// The vectors of its documents.
+    fn vectors(&self) -> Option<&PartitionVectors> {
         None
     }
 }
@@ -160,11 +160,10 @@ async fn rank(
     let by_words = question.plan.vector.is_none();
     if by_words
         && !question.time_left.is_zero()
-        && let Some(part) = partition.champions().and_then(|lists| lists.get(&question))
+        && let Some(part) = partition.term_answers().and_then(|answers| answers.get(&question))
     {
-        return Ok(PartReply::Ranked(Box::new(
-            ranked_reply(&partition, part, &question, FacetCounts::default(), pacer).await?,
-        )));
+        let facets = FacetCounts::default();
+        return Ok(PartReply::Ranked(Box::new(ranked_reply(&partition, part, &question, facets, pacer).await?)));
     }
     let deadline = pacer.now() + question.time_left;
     let (mut ranker, pinned) = ranker(&partition, &question, pacer).await?;
@@ -198,8 +197,8 @@ async fn rank(
         }
         ranker.finish(expired).map_err(SearchError::Partition)?
     };
-    if let Some(lists) = partition.champions().filter(|_| by_words && !expired) {
-        lists.keep(&question, &part);
+    if let Some(answers) = partition.term_answers().filter(|_| by_words && !expired) {
+        answers.keep(&question, &part);
     }
     let mut reply = ranked_reply(&partition, part, &question, facets, pacer).await?;
     let (number, count) = partition.place();

@@ -3,8 +3,8 @@
 use charabia::{Language, Token};
 use smallvec::SmallVec;
 
-use super::champions::ChampionLists;
 use super::part::{SearchPartition, StoredFields};
+use super::term_answers::TermAnswers;
 use crate::ids::{FieldId, LocalDocId, PartitionNo};
 use crate::partition::reader::PartitionReader;
 use crate::query::Cutter;
@@ -42,11 +42,11 @@ impl SearchPartition for PartitionReader {
         &**self.tokenizer()
     }
 
-    fn vectors(&self) -> Option<&PartitionVectors> {
-        Some(PartitionReader::vectors(self))
+    fn term_answers(&self) -> Option<&TermAnswers> {
+        Some(PartitionReader::term_answers(self))
     }
 
-    fn champions(&self) -> Option<&ChampionLists> {
-        Some(self.champion_lists())
+    fn vectors(&self) -> Option<&PartitionVectors> {
+        Some(PartitionReader::vectors(self))
     }
 }

@@ -24,6 +24,7 @@ use crate::fields::FieldsMap;
 use crate::ids::{DocId, FieldId, LocalDocId, PartitionNo};
 use crate::query::naive::NaiveSource;
 use crate::query::{Cutter, FieldTable, Reach, TermSource};
+use crate::rank::champions::ChampionLists;
 use crate::settings::{Settings, matches_pattern};
 
 /// The tokenizer of some settings. Tests leak it: it borrows from the settings and lives as long as the process.
@@ -92,6 +93,9 @@ impl TermSource for MemPartition {
     }
     fn similar(&self, word: &str, reach: Reach, fields: &FieldTable, each: &mut dyn FnMut(&str, u8) -> bool) {
         self.terms.similar(word, reach, fields, each);
+    }
+    fn champions(&self) -> Option<&ChampionLists> {
+        self.terms.champions()
     }
     fn word_count(&self, doc: u32, field: FieldId) -> Option<u8> {
         self.terms.word_count(doc, field)

@@ -1,8 +1,8 @@
-//! Champion lists: the best documents of a single term, kept while the epoch lasts.
+//! Answers to questions about a single term, kept while the epoch lasts.
 //!
-//! Most keystrokes of a search as you type ask for one short prefix, which many documents match and many people type. Ranking
-//! them anew each time would be the bulk of all work. (Manning, Raghavan, Schuetze: Introduction to Information Retrieval,
-//! 2008, section 7.1.3, where they are built when indexing; here they are built when first asked for.)
+//! Most keystrokes of a search as you type ask for one short prefix, which many documents match and many people type. To find
+//! them and to rank them anew each time would be the bulk of all work. Of terms that are part of a question the
+//! [champion lists](crate::rank::champions) take care.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use ahash::AHashMap;
 use super::messages::RankQuestion;
 use crate::rank::{RankPlan, RankedPart};
 
-/// Longer lists are not kept.
+/// Longer answers are not kept.
 const DOCS_MAX: usize = 200;
-/// Documents in all lists of a partition; starting over when there are more is rare, and what is in use comes back at once.
+/// Documents in all answers of a partition; starting over when there are more is rare, and what is in use comes back at once.
 const ALL_DOCS_MAX: usize = 100_000;
 
-/// The lists of a partition at one epoch, by the term's text.
+/// The answers of a partition at one epoch, by the term's text.
 #[derive(Default)]
-pub struct ChampionLists(RefCell<Kept>);
+pub struct TermAnswers(RefCell<Kept>);
 
 #[derive(Default)]
 struct Kept {
@@ -42,7 +42,7 @@ fn term(question: &RankQuestion) -> Option<&str> {
     }
 }
 
-impl ChampionLists {
+impl TermAnswers {
     /// The answer to an equal question.
     pub fn get(&self, question: &RankQuestion) -> Option<RankedPart> {
         let kept = self.0.borrow();
