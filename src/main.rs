@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+mod memory;
 
 fn main() -> ExitCode {
+    memory::give_back_aside();
     skerry::server::run_process()
 }

@@ -37,8 +37,15 @@ pub struct ChampionLists(RefCell<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    lists: AHashMap<String, Vec<(TermOrder, Option<Rc<Champions>>)>>,
+    lists: AHashMap<String, Vec<Entry>>,
     docs: usize,
+}
+
+/// A term that was met.
+struct Entry {
+    order: TermOrder,
+    /// Made when it is worth it.
+    list: Option<Rc<Champions>>,
 }
 
 /// The best documents of a term in one typo class.
@@ -136,7 +143,7 @@ impl ChampionLists {
     pub fn get(&self, plan: &RankPlan, term: DecidingTerm) -> Option<Rc<Champions>> {
         let kept = self.0.borrow();
         let known = kept.lists.get(&plan.graph.nodes[term.at].derivations.text)?;
-        known.iter().find(|(order, _)| order.fits(plan, term))?.1.clone()
+        known.iter().find(|entry| entry.order.fits(plan, term))?.list.clone()
     }
 
     /// Whether a list that is not there should be made for a bucket with `bucket` of the term's `all` documents. It costs more
@@ -147,8 +154,8 @@ impl ChampionLists {
             return false;
         }
         let text = &plan.graph.nodes[term.at].derivations.text;
-        let fits = |(order, _): &(TermOrder, Option<Rc<Champions>>)| order.fits(plan, term);
-        let is_met = self.0.borrow().lists.get(text).is_some_and(|known| known.iter().any(fits));
+        let known = |entries: &Vec<Entry>| entries.iter().any(|entry| entry.order.fits(plan, term));
+        let is_met = self.0.borrow().lists.get(text).is_some_and(known);
         if is_met || all <= bucket.saturating_mul(READY_SHARE) {
             return true;
         }
@@ -174,9 +181,9 @@ impl ChampionLists {
         }
         kept.docs += cost;
         let known = kept.lists.entry(plan.graph.nodes[term.at].derivations.text.clone()).or_default();
-        match known.iter_mut().find(|(order, _)| order.fits(plan, term)) {
-            Some((_, place)) => *place = list,
-            None => known.push((TermOrder::new(plan, term), list)),
+        match known.iter_mut().find(|entry| entry.order.fits(plan, term)) {
+            Some(entry) => entry.list = list,
+            None => known.push(Entry { order: TermOrder::new(plan, term), list }),
         }
     }
 }

@@ -1,0 +1,36 @@
+//! The allocator of the program, and when it gives memory back.
+//!
+//! mimalloc gives pages back some time after they were freed, on whatever thread allocates next. While documents are loaded that
+//! means tens of megabytes at once, and a core that holds up its searches for ten milliseconds and more. So the cores are told
+//! not to, and a thread of its own does it.
+
+use std::time::Duration;
+
+use libmimalloc_sys::{mi_collect, mi_option_set, mi_option_t};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Between two looks at what was freed. Shorter ones give pages back that a load would take again at once.
+const EVERY: Duration = Duration::from_millis(500);
+/// mimalloc's `mi_option_purge_delay`, for which the crate has no name: milliseconds from when pages are freed until the next
+/// thread that allocates gives them back.
+const PURGE_DELAY: mi_option_t = 15;
+/// An hour, so that this thread always comes first; arenas wait ten times as long.
+const PURGE_DELAY_MS: libc::c_long = 3_600_000;
+
+/// Starts the thread, which lives as long as the process. Without it memory is given back as mimalloc does.
+pub fn give_back_aside() {
+    let started = std::thread::Builder::new().name("memory".to_owned()).spawn(|| {
+        loop {
+            std::thread::park_timeout(EVERY);
+            // SAFETY: may be called by any thread at any time; it gives back what is free in all arenas.
+            unsafe { mi_collect(true) };
+        }
+    });
+    match started {
+        // SAFETY: sets a number that allocations read atomically.
+        Ok(_) => unsafe { mi_option_set(PURGE_DELAY, PURGE_DELAY_MS) },
+        Err(error) => tracing::warn!(%error, "no thread to give memory back"),
+    }
+}
