@@ -3,7 +3,7 @@
 use roaring::RoaringBitmap;
 
 use crate::error::UserError;
-use crate::facets::columns::{ColumnError, Columns};
+use crate::facets::columns::{ColumnError, Columns, ResidentFields};
 use crate::facets::filter::{VectorsPart, VectorsTest};
 use crate::fields::FieldsMap;
 use crate::ids::{DocId, LocalDocId};
@@ -13,6 +13,11 @@ use crate::settings::Settings;
 pub trait FacetSource {
     /// The partition's columns in its snapshot.
     fn columns(&self) -> Columns<'_>;
+
+    /// The fields it holds in memory; `None` for a partition that holds none.
+    fn resident_fields(&self) -> Option<&ResidentFields> {
+        None
+    }
 
     /// Every path the index has met, of this epoch.
     fn fields(&self) -> &FieldsMap;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
+use std::rc::Rc;
 
 use roaring::RoaringBitmap;
 use serde_json::Value;
 use storage_engine::TreeId;
 
-use super::columns::{ColumnError, ColumnRead, ColumnWrite, ColumnWriter, Columns, store::Entry};
+use super::columns::{ColumnError, ColumnRead, ColumnWrite, ColumnWriter, Columns, ResidentFields, store::Entry};
 use super::extract::{Facts, extract};
 use super::source::FacetSource;
 use crate::fields::FieldsMap;
@@ -67,6 +68,7 @@ pub struct Facets {
     pub documents: RoaringBitmap,
     /// The documents as they were given.
     pub json: BTreeMap<u32, Value>,
+    pub resident: Rc<ResidentFields>,
 }
 
 /// Settings with these plainly filterable (and sortable) fields.
@@ -86,6 +88,7 @@ impl Facets {
             columns: MemColumns::default(),
             documents: RoaringBitmap::new(),
             json: BTreeMap::new(),
+            resident: Rc::default(),
         }
     }
 
@@ -111,6 +114,7 @@ impl Facets {
 
     /// Sets or deletes documents in one batch.
     pub fn put(&mut self, documents: impl IntoIterator<Item = (u32, Option<Value>)>) {
+        self.resident = Rc::default();
         let mut writer = ColumnWriter::new();
         for (number, json) in documents {
             let old = self.json.get(&number).cloned().map(|json| self.facts(&json));
@@ -146,6 +150,10 @@ fn meet(fields: &mut FieldsMap, path: &str, value: &Value) {
 impl FacetSource for Facets {
     fn columns(&self) -> Columns<'_> {
         Columns::new(&self.columns)
+    }
+
+    fn resident_fields(&self) -> Option<&ResidentFields> {
+        Some(&self.resident)
     }
 
     fn fields(&self) -> &FieldsMap {

@@ -12,7 +12,7 @@ use super::error::PartitionError;
 use super::memory::{PartitionMemory, TermCounts};
 use super::trees::{DICTIONARY, DOCUMENTS, POSTINGS, WORD_COUNTS};
 use crate::document::record::{RawDocument, Record};
-use crate::facets::columns::Columns;
+use crate::facets::columns::{Columns, ResidentFields};
 use crate::facets::filter::VectorsTest;
 use crate::facets::{FacetError, FacetSource};
 use crate::fields::FieldsMap;
@@ -64,6 +64,7 @@ pub struct PartitionReader {
     queries: QueryCache,
     champions: ChampionLists,
     term_answers: TermAnswers,
+    resident_fields: ResidentFields,
 }
 
 #[derive(Default)]
@@ -85,6 +86,7 @@ impl PartitionReader {
             queries: QueryCache::default(),
             champions: ChampionLists::default(),
             term_answers: TermAnswers::default(),
+            resident_fields: ResidentFields::default(),
         }
     }
 
@@ -239,6 +241,7 @@ impl PartitionReader {
         self.queries.clear();
         self.champions.clear();
         self.term_answers.clear();
+        self.resident_fields.clear();
     }
 
     /// Answers to questions about one term.
@@ -323,6 +326,10 @@ impl TermCache {
 impl FacetSource for PartitionReader {
     fn columns(&self) -> Columns<'_> {
         Columns::new(&self.snapshot)
+    }
+
+    fn resident_fields(&self) -> Option<&ResidentFields> {
+        Some(&self.resident_fields)
     }
 
     fn fields(&self) -> &FieldsMap {

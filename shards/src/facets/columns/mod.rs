@@ -19,6 +19,7 @@ mod gather;
 mod keys;
 mod reader;
 mod reindex;
+mod resident;
 pub(crate) mod store;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ mod writer;
 pub use keys::{Flag, Place};
 pub use reader::{Columns, Visit};
 pub use reindex::{ReindexPlan, drop_field, drop_places};
+pub use resident::{ResidentField, ResidentFields};
 pub use store::{ColumnError, ColumnRead, ColumnWrite, Entry};
 pub use values::DocValues;
 pub use writer::ColumnWriter;

@@ -283,7 +283,7 @@ impl<'a> Columns<'a> {
 
     /// Visits entries upwards from the first key that is at least `from`, or downwards from the last that is below it, and
     /// lets others have their turn in between.
-    async fn scan(
+    pub(super) async fn scan(
         &self,
         (tree, descending): (TreeId, bool),
         from: &[u8],

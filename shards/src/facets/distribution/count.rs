@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 
+use ahash::AHashMap;
 use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
 use super::{EXACT_DOCUMENTS_MAX, FacetPlan};
-use crate::facets::columns::{ColumnError, Columns};
+use crate::facets::columns::{ColumnError, Columns, DocValues, ResidentField};
 use crate::facets::source::FacetSource;
 use crate::ids::{DocId, FieldId, LocalDocId};
 use crate::settings::FacetOrder;
@@ -88,25 +90,33 @@ impl Counter<'_> {
     /// Reads every document's values.
     pub async fn by_document(&self, field: FieldId) -> Result<FieldCounts, ColumnError> {
         let mut counts = FieldCounts::default();
-        for (number, document) in self.documents.iter().map(LocalDocId).enumerate() {
-            if number % DOCUMENTS_PER_LOOK == 0 && self.pace.due() {
-                self.pace.pause().await;
+        if let Some(resident) = self.resident(field).await? {
+            let mut lists = AHashMap::new();
+            resident.lists_of(self.documents.iter(), &mut lists);
+            for (number, (list, (count, first))) in lists.into_iter().enumerate() {
+                if number % DOCUMENTS_PER_LOOK == 0 && self.pace.due() {
+                    self.pace.pause().await;
+                }
+                counts.add(resident.values(list)?, count, self.source.global(LocalDocId(first)));
             }
-            let Some(values) = self.columns.values(field, document)? else { continue };
-            for bits in values.numbers() {
-                *counts.numbers.entry(bits).or_default() += 1;
-            }
-            for (value, spelling) in values.strings() {
-                if let Some(known) = counts.strings.get_mut(value) {
-                    known.count += 1;
-                } else {
-                    let first = self.source.global(document);
-                    counts.strings.insert(value.into(), StringCount { count: 1, first, spelling: spelling.into() });
+        } else {
+            for (number, document) in self.documents.iter().map(LocalDocId).enumerate() {
+                if number % DOCUMENTS_PER_LOOK == 0 && self.pace.due() {
+                    self.pace.pause().await;
+                }
+                if let Some(values) = self.columns.values(field, document)? {
+                    counts.add(values, 1, self.source.global(document));
                 }
             }
         }
         counts.range = counts.numbers.first_key_value().zip(counts.numbers.last_key_value()).map(|(a, b)| (*a.0, *b.0));
         Ok(counts)
+    }
+
+    async fn resident(&self, field: FieldId) -> Result<Option<Rc<ResidentField>>, ColumnError> {
+        let Some(fields) = self.source.resident_fields() else { return Ok(None) };
+        let asked = (self.documents.len(), self.source.documents().len());
+        fields.get(&self.columns, field, asked, self.pace).await
     }
 
     /// Intersects every value's documents.
@@ -190,6 +200,27 @@ impl AllValues {
 }
 
 impl FieldCounts {
+    /// Counts the values of `count` documents that have the same; `first` is the least of them.
+    fn add(&mut self, values: DocValues<'_>, count: u64, first: DocId) {
+        for bits in values.numbers() {
+            *self.numbers.entry(bits).or_default() += count;
+        }
+        for (value, spelling) in values.strings() {
+            match self.strings.get_mut(value) {
+                None => {
+                    self.strings.insert(value.into(), StringCount { count, first, spelling: spelling.into() });
+                }
+                Some(known) => {
+                    known.count += count;
+                    if first < known.first {
+                        known.first = first;
+                        known.spelling = spelling.into();
+                    }
+                }
+            }
+        }
+    }
+
     fn merge(&mut self, other: Self) {
         self.all = self.all.take().zip(other.all).and_then(|(mine, theirs)| mine.merge(theirs));
         for (bits, count) in other.numbers {

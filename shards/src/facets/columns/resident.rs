@@ -1,0 +1,176 @@
+//! Fields whose values are held in memory while the epoch lasts, for counting.
+//!
+//! To look up the values of every matching document takes most of the time of a search with facets. Many documents share their
+//! values with others, so a field is held as the distinct lists of values and the number of its list for each document. A field
+//! is read into memory when as many of its values were looked up one by one as make reading them all the cheaper way.
+
+use std::cell::RefCell;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+use ahash::AHashMap;
+use storage_engine::vector::Pace;
+
+use super::keys;
+use super::reader::Columns;
+use super::store::ColumnError;
+use super::values::DocValues;
+use crate::ids::FieldId;
+use crate::partition::trees::FACET_VALUES;
+
+/// A field whose distinct lists take more bytes is not held.
+const LISTS_BYTES_MAX: usize = 4 << 20;
+/// Bytes of all fields of a partition, about; those asked for later are not held.
+const ALL_BYTES_MAX: usize = 16 << 20;
+/// What a list takes besides its bytes.
+const LIST_BYTES: usize = 64;
+/// To look up a document's values takes about so many times as long as to come by them in passing.
+const LOOK_UP_COST: u64 = 4;
+
+/// The values of one field.
+pub struct ResidentField {
+    /// As stored.
+    lists: Vec<Box<[u8]>>,
+    /// By document, the number of its list plus 1; 0 for none.
+    of_documents: Vec<u32>,
+}
+
+/// The fields held by a partition at one epoch.
+#[derive(Default)]
+pub struct ResidentFields(RefCell<Held>);
+
+#[derive(Default)]
+struct Held {
+    fields: AHashMap<FieldId, State>,
+    bytes: usize,
+}
+
+enum State {
+    /// So many of its values were looked up.
+    LookedUp(u64),
+    /// Somebody reads it, or it is too large.
+    Left,
+    Resident(Rc<ResidentField>),
+}
+
+impl ResidentField {
+    /// The values of some documents: each list that they have, how many have it, and the first that does.
+    pub fn lists_of(&self, documents: impl Iterator<Item = u32>, into: &mut AHashMap<u32, (u64, u32)>) {
+        for document in documents {
+            let list = self.of_documents.get(document as usize).copied().unwrap_or(0);
+            if list > 0 {
+                into.entry(list - 1).and_modify(|(count, _)| *count += 1).or_insert((1, document));
+            }
+        }
+    }
+
+    /// The values of a list.
+    pub fn values(&self, list: u32) -> Result<DocValues<'_>, ColumnError> {
+        let bytes = self.lists.get(list as usize).ok_or(ColumnError::Corrupt(FACET_VALUES))?;
+        DocValues::decode(bytes).ok_or(ColumnError::Corrupt(FACET_VALUES))
+    }
+
+    fn bytes(&self) -> usize {
+        self.of_documents.len() * 4 + self.lists.iter().map(|list| list.len() + LIST_BYTES).sum::<usize>()
+    }
+}
+
+impl ResidentFields {
+    /// The field, if it is held or is to be held from now on because `looked_up` documents more are asked about.
+    pub async fn get(
+        &self,
+        columns: &Columns<'_>,
+        field: FieldId,
+        (looked_up, documents): (u64, u64),
+        pace: &dyn Pace,
+    ) -> Result<Option<Rc<ResidentField>>, ColumnError> {
+        {
+            let mut held = self.0.borrow_mut();
+            let is_full = held.bytes >= ALL_BYTES_MAX;
+            match held.fields.entry(field).or_insert(State::LookedUp(0)) {
+                State::Resident(values) => return Ok(Some(values.clone())),
+                State::Left => return Ok(None),
+                State::LookedUp(so_far) => {
+                    *so_far = so_far.saturating_add(looked_up);
+                    if is_full || so_far.saturating_mul(LOOK_UP_COST) < documents {
+                        return Ok(None);
+                    }
+                }
+            }
+            held.fields.insert(field, State::Left);
+        }
+        let Some(values) = columns.all_values(field, pace).await? else { return Ok(None) };
+        let values = Rc::new(values);
+        let mut held = self.0.borrow_mut();
+        held.bytes += values.bytes();
+        held.fields.insert(field, State::Resident(values.clone()));
+        Ok(Some(values))
+    }
+
+    /// Forgets everything.
+    pub fn clear(&self) {
+        *self.0.borrow_mut() = Held::default();
+    }
+}
+
+impl Columns<'_> {
+    /// The values of all documents on a field; `None` when they would take too much memory.
+    async fn all_values(&self, field: FieldId, pace: &dyn Pace) -> Result<Option<ResidentField>, ColumnError> {
+        let start = keys::field(field);
+        let mut numbers: AHashMap<Box<[u8]>, u32> = AHashMap::new();
+        let mut found = ResidentField { lists: Vec::new(), of_documents: Vec::new() };
+        let mut bytes_left = Some(LISTS_BYTES_MAX);
+        let mut entry = |key: &[u8], value: &[u8]| {
+            let Some(document) = key.strip_prefix(start.as_slice()) else { return Ok(ControlFlow::Break(())) };
+            let document = keys::document_of(document).ok_or(ColumnError::Corrupt(FACET_VALUES))?.0 as usize;
+            let next = found.lists.len() as u32;
+            let number = match numbers.get(value) {
+                Some(number) => *number,
+                None => {
+                    bytes_left = bytes_left.and_then(|left| left.checked_sub(value.len() + LIST_BYTES));
+                    if bytes_left.is_none() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                    numbers.insert(value.into(), next);
+                    found.lists.push(value.into());
+                    next
+                }
+            };
+            if found.of_documents.len() <= document {
+                found.of_documents.resize(document + 1, 0);
+            }
+            found.of_documents[document] = number + 1;
+            Ok(ControlFlow::Continue(()))
+        };
+        self.scan((FACET_VALUES, false), &start, &mut entry, pace).await?;
+        Ok(bytes_left.map(|_| found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_lite::future::block_on;
+    use serde_json::json;
+    use storage_engine::vector::Unpaced;
+
+    use super::*;
+    use crate::facets::source::FacetSource;
+    use crate::facets::test_support::{Facets, filterable};
+
+    /// A field is held once enough of its values were looked up; one that is too large never.
+    #[test]
+    fn fields_are_held_when_that_pays() {
+        let long = |at: usize| format!("{at:0>450}");
+        let documents = (0..9400).map(|at| json!({"few": at % 3, "many": long(at)}));
+        let facets = Facets::with(filterable(&["few", "many"]), documents);
+        let (few, many) = (facets.fields.id("few").unwrap(), facets.fields.id("many").unwrap());
+        let fields = ResidentFields::default();
+        let is_held = |field, looked_up| {
+            block_on(fields.get(&facets.columns(), field, (looked_up, 9400), &Unpaced)).unwrap().is_some()
+        };
+        assert_eq!([1000, 1000, 1000, 0].map(|looked_up| is_held(few, looked_up)), [false, false, true, true]);
+        assert_eq!([9400, 9400].map(|looked_up| is_held(many, looked_up)), [false, false]);
+        fields.clear();
+        assert!(!is_held(few, 0));
+    }
+}
