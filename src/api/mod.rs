@@ -56,4 +56,6 @@ pub fn routes() -> Vec<Route<App>> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;
