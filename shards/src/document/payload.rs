@@ -89,6 +89,17 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// The error of an element that is no object, read just now. Within an array such an element ends the reading, so that
+    /// an array that goes on after it counts as malformed.
+    fn not_an_object(&mut self) -> PayloadError {
+        if let Self::Json { reader, single: false, .. } = self
+            && !reader.take(b']')
+        {
+            return PayloadError::Malformed("an element is not an object".into());
+        }
+        PayloadError::NotAnObject
+    }
+
     /// Moves to the next document; false at the end. Checks what stands between documents.
     fn advance(&mut self) -> Result<bool, PayloadError> {
         match self {
@@ -142,7 +153,7 @@ impl<'a> PayloadCheck<'a> {
                     let object = reader.peek() == Some(b'{');
                     reader.skip_value(&mut self.scratch, 1)?;
                     if !object {
-                        return Err(PayloadError::NotAnObject);
+                        return Err(self.source.not_an_object());
                     }
                 }
             }
@@ -369,8 +380,22 @@ mod tests {
         assert_eq!(check(r#" {"id":1} "#), Ok(1));
         assert_eq!(check(r#"[{"id":1},{"id":2}]x"#), Ok(2));
         assert_eq!(check("[1]"), Err(PayloadError::NotAnObject));
-        for bad in ["12", "null", "\"text\"", "", "{}x", "[{}", "[{},]", "[,{}]", "[{} {}]", r#"{"a":}"#, r#"{"a" 1}"#]
-        {
+        assert_eq!(check("[{},[{}] ]"), Err(PayloadError::NotAnObject));
+        for bad in [
+            "[1,{}]",
+            "[1",
+            "12",
+            "null",
+            "\"text\"",
+            "",
+            "{}x",
+            "[{}",
+            "[{},]",
+            "[,{}]",
+            "[{} {}]",
+            r#"{"a":}"#,
+            r#"{"a" 1}"#,
+        ] {
             assert!(matches!(check(bad), Err(PayloadError::Malformed(_))), "{bad}");
         }
     }
