@@ -164,7 +164,7 @@ impl<'p> HitWriter<'p> {
                 formatted.insert(name.to_owned(), value);
             }
         }
-        if self.plan.formatted.is_some() {
+        if !formatted.is_empty() {
             writer.value("_formatted", &Value::Object(formatted));
         }
         if self.plan.matches_position {

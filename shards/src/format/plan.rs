@@ -47,7 +47,8 @@ impl FormatPlan {
         let displayed = if settings.displayed_attributes.iter().any(|name| name == "*") {
             Paths::All
         } else {
-            Paths::Named(settings.displayed_attributes.clone())
+            let known = settings.displayed_attributes.iter().filter(|name| fields.id(name).is_some());
+            Paths::Named(known.cloned().collect())
         };
         let displayed_all = displayed == Paths::All;
         let shows_vectors = settings.displayed_attributes.iter().any(|name| name == "_vectors");

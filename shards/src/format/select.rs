@@ -43,8 +43,9 @@ impl Paths {
         }
     }
 
-    /// What is kept of the value at `path`; `None` when nothing is. Objects that hold nothing of it stay as `{}`; those in
-    /// arrays go when `drop_empty`.
+    /// What is kept of the value at `path`; `None` when nothing is. Where only something below the path is named, objects
+    /// keep those members, and arrays their items by the same rule; what has nothing below it stays as it is. When
+    /// `drop_empty`, such scalars go, and so do objects in arrays that keep no member.
     pub fn select(&self, path: &str, value: &Value, drop_empty: bool) -> Option<Value> {
         if self.names(path) {
             return Some(value.clone());
@@ -55,11 +56,9 @@ impl Paths {
         match value {
             Value::Object(object) => Some(Value::Object(self.select_members(path, object, drop_empty))),
             Value::Array(items) => {
-                let kept: Vec<Value> =
-                    items.iter().filter_map(|item| self.select_item(path, item, drop_empty)).collect();
-                (!kept.is_empty()).then_some(Value::Array(kept))
+                Some(items.iter().filter_map(|item| self.select_item(path, item, drop_empty)).collect())
             }
-            _ => None,
+            scalar => (!drop_empty).then(|| scalar.clone()),
         }
     }
 
@@ -69,8 +68,7 @@ impl Paths {
                 let kept = self.select_members(path, object, drop_empty);
                 (!drop_empty || !kept.is_empty()).then_some(Value::Object(kept))
             }
-            Value::Array(_) => self.select(path, item, drop_empty),
-            _ => None,
+            _ => self.select(path, item, drop_empty),
         }
     }
 
@@ -97,5 +95,9 @@ mod tests {
         assert_eq!(paths.select("o", &objects, false), Some(json!([{"w": 1}, {}])));
         assert_eq!(paths.select("o", &objects, true), Some(json!([{"w": 1}])));
         assert_eq!(paths.select("o", &json!({"x": 1}), false), Some(json!({})));
+        let mixed = json!([1, null, {"x": 3}, [], [{"w": 1}, 2]]);
+        assert_eq!(paths.select("o", &mixed, false), Some(json!([1, null, {}, [], [{"w": 1}, 2]])));
+        assert_eq!(paths.select("o", &mixed, true), Some(json!([[], [{"w": 1}]])));
+        assert_eq!((paths.select("o", &json!(1), false), paths.select("o", &json!(1), true)), (Some(json!(1)), None));
     }
 }
