@@ -66,10 +66,7 @@ async fn update(call: Call<App>) -> Answer {
     for field in Node::body(&body).fields(ErrorCode::BadRequest)? {
         match field.name() {
             "primaryKey" => primary_key = field.nullable(|f| f.string(ErrorCode::InvalidIndexPrimaryKey))?,
-            "uid" => {
-                new_index = field.nullable(|f| f.string(ErrorCode::InvalidIndexUid))?;
-                new_index.as_deref().map(check_index_uid).transpose()?;
-            }
+            "uid" => new_index = field.nullable(|f| f.string(ErrorCode::InvalidIndexUid))?,
             "createdAt" => return Err(field.unknown(ErrorCode::ImmutableIndexCreatedAt)),
             "updatedAt" => return Err(field.unknown(ErrorCode::ImmutableIndexUpdatedAt)),
             _ => return Err(field.unknown(ErrorCode::BadRequest)),
@@ -77,6 +74,7 @@ async fn update(call: Call<App>) -> Answer {
     }
     let index = call.index_uid()?.to_string();
     if let Some(new) = &new_index {
+        check_index_uid(new)?;
         call.grant.check_index(new)?;
     }
     let renamed = new_index.clone().map(|new| [index.clone(), new]);
@@ -108,16 +106,12 @@ fn decode_swaps(body: &Value) -> Result<Vec<Swap>, ApiError> {
         let (mut indexes, mut rename) = (None, false);
         for field in item.fields(ErrorCode::BadRequest)? {
             match field.name() {
-                "indexes" => indexes = Some(field.strings(ErrorCode::InvalidSwapIndexes)?),
+                "indexes" => indexes = Some(swapped(&field)?),
                 "rename" => rename = field.boolean(ErrorCode::InvalidSwapRename)?,
                 _ => return Err(field.unknown(ErrorCode::BadRequest)),
             }
         }
         let indexes = indexes.ok_or_else(|| item.missing("indexes", ErrorCode::MissingSwapIndexes))?;
-        if let Some(wrong) = indexes.iter().find(|uid| !is_index_uid(uid)) {
-            let message = format!("`{wrong}` is not a valid index uid.");
-            return Err(ApiError::new(ErrorCode::InvalidSwapIndexes, message));
-        }
         let indexes: [String; 2] = indexes.try_into().map_err(|given: Vec<String>| {
             let message = format!("Two indexes must be given for each swap, but `{given:?}` has {}.", given.len());
             ApiError::new(ErrorCode::InvalidSwapIndexes, message)
@@ -131,6 +125,18 @@ fn decode_swaps(body: &Value) -> Result<Vec<Swap>, ApiError> {
             Err(ApiError::new(ErrorCode::InvalidSwapDuplicateIndexFound, message))
         }
         None => Ok(swaps),
+    }
+}
+
+/// The indexes of one swap, each of which some index may have for its uid.
+fn swapped(field: &Node<'_>) -> Result<Vec<String>, ApiError> {
+    let indexes = field.strings(ErrorCode::InvalidSwapIndexes)?;
+    match indexes.iter().find(|uid| !is_index_uid(uid)) {
+        Some(wrong) => {
+            let message = format!("`{wrong}` is not a valid index uid.");
+            Err(ApiError::new(ErrorCode::InvalidSwapIndexes, message))
+        }
+        None => Ok(indexes),
     }
 }
 
@@ -164,6 +170,7 @@ mod tests {
             (json!([{"indexes": null}]), ErrorCode::InvalidSwapIndexes),
             (json!([{"indexes": ["a", 1]}]), ErrorCode::InvalidSwapIndexes),
             (json!([{"indexes": ["a", "b c"]}]), ErrorCode::InvalidSwapIndexes),
+            (json!([{"indexes": ["a", "b c"], "rename": null}]), ErrorCode::InvalidSwapIndexes),
             (json!([{"indexes": ["a"]}]), ErrorCode::InvalidSwapIndexes),
             (json!([{"indexes": ["a", "b", "c"]}]), ErrorCode::InvalidSwapIndexes),
             (json!([{"indexes": ["a", "b"], "rename": null}]), ErrorCode::InvalidSwapRename),

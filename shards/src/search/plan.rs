@@ -71,14 +71,14 @@ fn query_languages(request: &SearchRequest, settings: &Settings, fields: &Fields
 
 /// Checks what only the index can tell, in the order in which mistakes are reported.
 pub fn check(request: &SearchRequest, settings: &Settings, fields: &FieldsMap) -> Result<(), SearchError> {
-    check_sort_rule(&request.sort, settings, "invalid_search_sort")?;
-    check_sort(&request.sort, settings, "invalid_search_sort")?;
     if let Some(name) = &request.distinct {
         check_distinct(name, settings, "invalid_search_distinct")?;
     }
     if let Some(filter) = &request.filter {
         filter.check_attributes(settings)?;
     }
+    check_sort_rule(&request.sort, settings, "invalid_search_sort")?;
+    check_sort(&request.sort, settings, "invalid_search_sort")?;
     if let Some(names) = &request.facets {
         check_facets(names, settings, "invalid_search_facets")?;
     }

@@ -24,8 +24,9 @@ pub(super) async fn all(call: Call<App>) -> Answer {
 }
 
 pub(super) async fn batch(call: Call<App>) -> Answer {
+    let body = call.json()?;
     let custom_metadata = custom_metadata(&call)?;
-    let ids = ids(&call.json()?)?;
+    let ids = ids(&body)?;
     let index = call.index_uid()?.to_string();
     register(call, Content::DocumentDeletion { index, ids }, custom_metadata).await
 }

@@ -46,7 +46,7 @@ impl ReadQuery {
                     read.retrieve_vectors = param.boolean(ErrorCode::InvalidDocumentRetrieveVectors)?
                 }
                 "ids" => read.ids = Some(param.list().into_iter().map(Value::from).collect()),
-                "filter" => read.filter = filter_parameter(param, ErrorCode::InvalidDocumentFilter)?,
+                "filter" => read.filter = filter_parameter(param),
                 "sort" => read.sort = Some(sort_items(param.text())),
                 _ => return Err(param.unknown()),
             }
@@ -108,17 +108,15 @@ fn is_id(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
-/// A filter in a query string: JSON where it is JSON, else the expression itself. An empty one is no filter.
-///
-/// # Errors
-/// `code`, for the text `null`.
-pub fn filter_parameter(param: &Param, code: ErrorCode) -> Result<Option<Value>, ApiError> {
+/// A filter in a query string: JSON where it is JSON, else the expression itself. An empty one is no filter. Unlike in a
+/// body, `null` is a filter, though one that is refused like a list that holds it.
+pub fn filter_parameter(param: &Param) -> Option<Value> {
     let text = param.text();
     match serde_json::from_str(text) {
-        Ok(Value::Null) => Err(param.expected("a string or an array", code)),
-        Ok(value) => Ok(Some(value)),
-        Err(_) if text.trim().is_empty() => Ok(None),
-        Err(_) => Ok(Some(text.into())),
+        Ok(Value::Null) => Some(vec![Value::Null].into()),
+        Ok(value) => Some(value),
+        Err(_) if text.trim().is_empty() => None,
+        Err(_) => Some(text.into()),
     }
 }
 
@@ -208,7 +206,7 @@ mod tests {
         assert_eq!(filter("a%20=%201"), Some(json!("a = 1")));
         assert_eq!(filter("%22a%20=%201%22"), Some(json!("a = 1")));
         assert_eq!((filter("12"), filter("")), (Some(json!(12)), None));
-        assert_eq!(get("filter=null").unwrap_err(), "invalid_document_filter");
+        assert_eq!(filter("null"), Some(json!([null])));
         assert_eq!(sort_items("a:asc, _geoPoint(1,2):desc"), ["a:asc", "_geoPoint(1,2):desc"]);
         assert_eq!(sort_items("\"a:asc\""), ["a:asc"]);
     }

@@ -18,6 +18,7 @@ pub(super) async fn post(call: Call<App>) -> Answer {
     let uid = call.index_uid()?;
     let state = call.app.control.state();
     let view = state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?.clone();
+    params.search.check_queries()?;
     check_facet_search_enabled(&view.settings)?;
     let mut search = params.search.request.clone();
     if semantic::query(&params.search, &view, state.features)?.is_some() {

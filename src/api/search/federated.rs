@@ -228,6 +228,7 @@ impl Plan {
     ) -> Result<FederatedQuery, ApiError> {
         let (index, view) = (self.views.len() - 1, &self.views[self.views.len() - 1]);
         check_network(&params.search, call.app.control.state().features)?;
+        params.search.check_queries()?;
         let mut request = params.search.request.clone();
         read_sort(&params.search, &mut request)?;
         rules.check(position, rule_kinds(&request, &view.settings))?;

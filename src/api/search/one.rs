@@ -44,8 +44,9 @@ impl OneSearch {
         uid: &str,
         params: SearchParams,
     ) -> Result<Self, ApiError> {
-        let view = state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?;
         check_network(&params, state.features)?;
+        let view = state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?;
+        params.check_queries()?;
         let mut request = params.request.clone();
         read_filter(call, uid, &params, &mut request)?;
         read_sort(&params, &mut request)?;

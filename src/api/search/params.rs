@@ -73,13 +73,13 @@ impl SearchParams {
     /// From the body of `POST /indexes/{uid}/search`.
     ///
     /// # Errors
-    /// The first bad field in the order of the body; `missing_search_hybrid`, `invalid_search_media_and_vector`.
+    /// The first bad field in the order of the body. Filters are looked at once the index is known.
     pub fn from_body(body: &Value) -> Result<Self, ApiError> {
         let (mut params, mut paging) = (Self::default(), Paging::default());
         for field in Node::body(body).fields(ErrorCode::BadRequest)? {
             params.read(&field, &mut paging)?;
         }
-        params.finished(&paging)
+        Ok(params.finished(&paging))
     }
 
     /// One field of a search.
@@ -99,7 +99,7 @@ impl SearchParams {
             "limit" => paging.limit = field.u64(ErrorCode::InvalidSearchLimit)?,
             "page" => paging.page = field.nullable(|f| f.u64(ErrorCode::InvalidSearchPage))?,
             "hitsPerPage" => paging.hits_per_page = field.nullable(|f| f.u64(ErrorCode::InvalidSearchHitsPerPage))?,
-            "filter" => self.filter = field.nullable(filter_shape)?,
+            "filter" => self.filter = field.nullable(|f| Ok(f.value().clone()))?,
             "sort" => self.sort = field.nullable(|f| f.strings(ErrorCode::InvalidSearchSort))?,
             "distinct" => request.distinct = field.nullable(|f| f.string(ErrorCode::InvalidSearchDistinct))?,
             "facets" => request.facets = field.nullable(|f| f.strings(ErrorCode::InvalidSearchFacets))?,
@@ -179,7 +179,7 @@ impl SearchParams {
                 return Err(ApiError::new(ErrorCode::InvalidSearchHybridQuery, message));
             }
         };
-        params.finished(&paging)
+        Ok(params.finished(&paging))
     }
 
     fn read_parameter(&mut self, param: &Param, paging: &mut Paging) -> Result<bool, ApiError> {
@@ -190,7 +190,7 @@ impl SearchParams {
             "limit" => paging.limit = param.u64(ErrorCode::InvalidSearchLimit)?,
             "page" => paging.page = Some(param.u64(ErrorCode::InvalidSearchPage)?),
             "hitsPerPage" => paging.hits_per_page = Some(param.u64(ErrorCode::InvalidSearchHitsPerPage)?),
-            "filter" => self.filter = filter_parameter(param, ErrorCode::InvalidSearchFilter)?,
+            "filter" => self.filter = filter_parameter(param),
             "sort" => self.sort = Some(sort_items(param.text())),
             "distinct" => request.distinct = Some(param.text().to_string()),
             "facets" => request.facets = Some(param.list()),
@@ -240,9 +240,16 @@ impl SearchParams {
         Ok(true)
     }
 
-    /// The checks of fields against each other.
-    fn finished(mut self, paging: &Paging) -> Result<Self, ApiError> {
+    fn finished(mut self, paging: &Paging) -> Self {
         self.request.page = paging.request();
+        self
+    }
+
+    /// Checks against each other what a search may look for beside words. Comes after the look for the index.
+    ///
+    /// # Errors
+    /// `invalid_search_media_and_vector`, `missing_search_hybrid`.
+    pub fn check_queries(&self) -> Result<(), ApiError> {
         if self.media.is_some() && self.vector.is_some() {
             let message = "`media` and `vector` cannot both be given.";
             return Err(ApiError::new(ErrorCode::InvalidSearchMediaAndVector, message));
@@ -251,7 +258,7 @@ impl SearchParams {
             let message = "`vector` and `media` need `hybrid`, which names the embedder to search with.";
             return Err(ApiError::new(ErrorCode::MissingSearchHybrid, message));
         }
-        Ok(self)
+        Ok(())
     }
 }
 
@@ -290,18 +297,6 @@ fn matching_strategy(name: &str) -> Option<MatchingStrategy> {
         "frequency" => Some(MatchingStrategy::Frequency),
         _ => None,
     }
-}
-
-/// A string, or a list of strings and lists of strings; the grammar is looked at once the index is known.
-fn filter_shape(field: &Node<'_>) -> Result<Value, ApiError> {
-    if !field.value().is_string() {
-        for item in field.items(ErrorCode::InvalidSearchFilter)? {
-            if !item.value().is_string() {
-                item.strings(ErrorCode::InvalidSearchFilter)?;
-            }
-        }
-    }
-    Ok(field.value().clone())
 }
 
 fn hybrid(field: &Node<'_>) -> Result<Hybrid, ApiError> {

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use shards::document::primary_key;
-use shards::facets::parse_filter;
+use shards::engine::IndexView;
+use shards::facets::{Filter, parse_filter};
 use shards::search::SimilarRequest;
 
 use super::enter;
@@ -22,6 +23,8 @@ const LIMIT_DEFAULT: u64 = 20;
 #[derive(Debug)]
 struct SimilarParams {
     request: SimilarRequest,
+    /// The document's id, which the request gets once it is checked.
+    id: Value,
     /// A filter in any of its forms.
     filter: Option<Value>,
     shows_performance: bool,
@@ -42,19 +45,21 @@ async fn answer(call: Call<App>, params: SimilarParams) -> Answer {
     let uid = call.index_uid()?;
     let state = call.app.control.state();
     let view = state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?.clone();
-    let SimilarParams { mut request, filter, shows_performance } = params;
-    if let Some(filter) = join_filters(filter, call.grant.tenant_filter(uid)) {
-        request.filter = parse_filter(&filter, ErrorCode::InvalidSimilarFilter.name())?;
-    }
-    if let Some(filter) = &request.filter {
-        filter.check_features(&filter_features(&call))?;
-        filter.check_attributes(&view.settings)?;
-    }
+    let SimilarParams { mut request, id, filter, shows_performance } = params;
     if !view.settings.embedders.contains_key(&request.embedder) {
         let message = format!("The index has no embedder `{}`.", request.embedder);
         return Err(ApiError::new(ErrorCode::InvalidSimilarEmbedder, message));
     }
+    request.id = document_id(&id)?;
     let place = enter(&call).await?;
+    match read_filter(&call, &view, filter) {
+        Ok(filter) => request.filter = filter,
+        Err(error) => {
+            // A document that is not there is reported before a filter that is wrong.
+            call.app.reader.similar(view, SimilarRequest { limit: 0, ..request }).await?;
+            return Err(error);
+        }
+    }
     let found = call.app.reader.similar(view, request.clone()).await?;
     drop(place);
     let took = call.app.runtime.unix_time().saturating_sub(started);
@@ -72,6 +77,17 @@ async fn answer(call: Call<App>, params: SimilarParams) -> Answer {
     Ok(Response::json(200, out))
 }
 
+/// The filter of the request and of a tenant's token.
+fn read_filter(call: &Call<App>, view: &IndexView, filter: Option<Value>) -> Result<Option<Filter>, ApiError> {
+    let Some(filter) = join_filters(filter, call.grant.tenant_filter(call.index_uid()?)) else { return Ok(None) };
+    let parsed = parse_filter(&filter, ErrorCode::InvalidSimilarFilter.name())?;
+    if let Some(filter) = &parsed {
+        filter.check_features(&filter_features(call))?;
+        filter.check_attributes(&view.settings)?;
+    }
+    Ok(parsed)
+}
+
 impl Default for SimilarParams {
     fn default() -> Self {
         let request = SimilarRequest {
@@ -86,7 +102,7 @@ impl Default for SimilarParams {
             show_ranking_score_details: false,
             ranking_score_threshold: None,
         };
-        Self { request, filter: None, shows_performance: false }
+        Self { request, id: Value::Null, filter: None, shows_performance: false }
     }
 }
 
@@ -99,7 +115,7 @@ impl SimilarParams {
         for field in body.fields(ErrorCode::BadRequest)? {
             let request = &mut params.request;
             match field.name() {
-                "id" => id = Some(document_id(&field)?),
+                "id" => id = Some(field.value().clone()),
                 "embedder" => embedder = Some(field.string(ErrorCode::InvalidSimilarEmbedder)?),
                 "offset" => request.offset = field.u64(ErrorCode::InvalidSimilarOffset)?,
                 "limit" => request.limit = field.u64(ErrorCode::InvalidSimilarLimit)?,
@@ -128,7 +144,7 @@ impl SimilarParams {
                 _ => return Err(field.unknown(ErrorCode::BadRequest)),
             }
         }
-        params.request.id = id.ok_or_else(|| body.missing("id", ErrorCode::BadRequest))?;
+        params.id = id.ok_or_else(|| body.missing("id", ErrorCode::BadRequest))?;
         params.request.embedder = embedder.ok_or_else(|| body.missing("embedder", ErrorCode::BadRequest))?;
         Ok(params)
     }
@@ -140,11 +156,11 @@ impl SimilarParams {
         for param in query.iter() {
             let request = &mut params.request;
             match param.name() {
-                "id" => id = Some(checked_id(param.text())?),
+                "id" => id = Some(param.text().into()),
                 "embedder" => embedder = Some(param.text().to_owned()),
                 "offset" => request.offset = param.u64(ErrorCode::InvalidSimilarOffset)?,
                 "limit" => request.limit = param.u64(ErrorCode::InvalidSimilarLimit)?,
-                "filter" => params.filter = filter_parameter(param, ErrorCode::InvalidSimilarFilter)?,
+                "filter" => params.filter = filter_parameter(param),
                 "attributesToRetrieve" => request.attributes_to_retrieve = Some(param.list()),
                 "retrieveVectors" => {
                     request.retrieve_vectors = param.boolean(ErrorCode::InvalidSimilarRetrieveVectors)?;
@@ -167,26 +183,24 @@ impl SimilarParams {
             }
         }
         let missing = |name: &str| ApiError::bad_request(format!("The query parameter `{name}` is missing."));
-        params.request.id = id.ok_or_else(|| missing("id"))?;
+        params.id = id.ok_or_else(|| missing("id"))?;
         params.request.embedder = embedder.ok_or_else(|| missing("embedder"))?;
         Ok(params)
     }
 }
 
-fn document_id(field: &Node<'_>) -> Result<String, ApiError> {
-    match field.value() {
-        Value::String(text) => checked_id(text),
-        Value::Number(number) if number.is_i64() || number.is_u64() => Ok(number.to_string()),
-        _ => Err(field.expected("a document id: a string or an integer", ErrorCode::InvalidSimilarId)),
-    }
-}
-
-fn checked_id(text: &str) -> Result<String, ApiError> {
-    if primary_key::is_valid(text) {
-        return Ok(text.to_owned());
+/// The text of an id.
+///
+/// # Errors
+/// `invalid_similar_id` for what no document has for an id.
+fn document_id(id: &Value) -> Result<String, ApiError> {
+    match id {
+        Value::String(text) if primary_key::is_valid(text) => return Ok(text.to_owned()),
+        Value::Number(number) if number.is_i64() || number.is_u64() => return Ok(number.to_string()),
+        _ => {}
     }
     let message = format!(
-        "`{text}` is no document id: an id is an integer, or at most 511 bytes of letters (a-z, A-Z), digits, hyphens and \
+        "`{id}` is no document id: an id is an integer, or at most 511 bytes of letters (a-z, A-Z), digits, hyphens and \
          underscores."
     );
     Err(ApiError::new(ErrorCode::InvalidSimilarId, message))
@@ -206,10 +220,6 @@ mod tests {
         for (more, wanted) in [
             (json!({}), ""),
             (json!({"id": "a-b_1", "filter": null, "attributesToRetrieve": null, "rankingScoreThreshold": null}), ""),
-            (json!({"id": 1.5}), "invalid_similar_id"),
-            (json!({"id": null}), "invalid_similar_id"),
-            (json!({"id": "a b"}), "invalid_similar_id"),
-            (json!({"id": ""}), "invalid_similar_id"),
             (json!({"embedder": null}), "invalid_similar_embedder"),
             (json!({"offset": -1}), "invalid_similar_offset"),
             (json!({"limit": null}), "invalid_similar_limit"),
@@ -228,20 +238,25 @@ mod tests {
     }
 
     #[test]
+    fn ids_are_integers_or_short_words() {
+        let id = |id: Value| document_id(&id).map_err(|error| error.code.name());
+        assert_eq!((id(json!("a-b_1")), id(json!(-7))), (Ok("a-b_1".into()), Ok("-7".into())));
+        for bad in [json!(1.5), json!(null), json!("a b"), json!(""), json!([1])] {
+            assert_eq!(id(bad.clone()), Err("invalid_similar_id"), "{bad}");
+        }
+    }
+
+    #[test]
     fn query_strings_say_the_same() {
         let read = |query: &str| SimilarParams::from_query(&Params::parse(query));
         let params =
             read("id=7&embedder=e&limit=3&attributesToRetrieve=a,b&filter=x%20%3D%201&showRankingScore=true").unwrap();
-        assert_eq!(
-            (params.request.id.as_str(), params.request.limit, params.request.show_ranking_score),
-            ("7", 3, true)
-        );
+        assert_eq!((params.id, params.request.limit, params.request.show_ranking_score), (json!("7"), 3, true));
         assert_eq!(params.request.attributes_to_retrieve, Some(vec!["a".into(), "b".into()]));
         assert_eq!(params.filter, Some(json!("x = 1")));
         for (query, wanted) in [
             ("embedder=e", "bad_request"),
             ("id=1", "bad_request"),
-            ("id=&embedder=e", "invalid_similar_id"),
             ("id=1&embedder=e&retrieveVectors=1", "invalid_similar_retrieve_vectors"),
             ("id=1&embedder=e&rankingScoreThreshold=x", "invalid_similar_ranking_score_threshold"),
             ("id=1&embedder=e&other=1", "bad_request"),

@@ -24,7 +24,7 @@ impl FacetSearchParams {
     /// of a search may be sent.
     ///
     /// # Errors
-    /// The first bad field in the order of the body; `missing_facet_search_facet_name`, `missing_search_hybrid`.
+    /// The first bad field in the order of the body; `missing_facet_search_facet_name`.
     pub fn from_body(body: &Value) -> Result<Self, ApiError> {
         let (mut params, mut name) = (Self::default(), None);
         let body = Node::body(body);
@@ -46,7 +46,7 @@ impl FacetSearchParams {
             }
         }
         params.name = name.ok_or_else(|| body.missing("facetName", ErrorCode::MissingFacetSearchFacetName))?;
-        params.search = params.search.finished(&Paging::default())?;
+        params.search = params.search.finished(&Paging::default());
         Ok(params)
     }
 }
@@ -68,7 +68,6 @@ mod tests {
             (json!({"facetName": null}), ErrorCode::InvalidFacetSearchFacetName),
             (json!({"facetName": "g", "facetQuery": 1}), ErrorCode::InvalidFacetSearchQuery),
             (json!({"facetName": "g", "rankingScoreThreshold": 2}), ErrorCode::InvalidSearchRankingScoreThreshold),
-            (json!({"facetName": "g", "vector": [1.0]}), ErrorCode::MissingSearchHybrid),
         ] {
             assert_eq!(FacetSearchParams::from_body(&body).map(drop).map_err(|error| error.code), Err(code), "{body}");
         }

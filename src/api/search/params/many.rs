@@ -111,7 +111,7 @@ impl QueryParams {
             }
         }
         query.index_uid = index_uid.ok_or_else(|| node.missing("indexUid", ErrorCode::MissingIndexUid))?;
-        query.search = query.search.finished(&paging)?;
+        query.search = query.search.finished(&paging);
         Ok(query)
     }
 }

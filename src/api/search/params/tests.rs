@@ -4,12 +4,18 @@ use serde_json::json;
 
 use super::*;
 
+/// With the checks that follow the look for the index.
+fn checked(params: Result<SearchParams, ApiError>) -> Result<SearchParams, &'static str> {
+    let params = params.and_then(|params| params.check_queries().map(|()| params));
+    params.map_err(|error| error.code.name())
+}
+
 fn post(body: Value) -> Result<SearchParams, &'static str> {
-    SearchParams::from_body(&body).map_err(|error| error.code.name())
+    checked(SearchParams::from_body(&body))
 }
 
 fn get(query: &str) -> Result<SearchParams, &'static str> {
-    SearchParams::from_query(&Params::parse(query)).map_err(|error| error.code.name())
+    checked(SearchParams::from_query(&Params::parse(query)))
 }
 
 #[test]
@@ -28,8 +34,6 @@ fn each_field_of_a_body_has_its_code() {
         (json!({"highlightPreTag": null}), "invalid_search_highlight_pre_tag"),
         (json!({"highlightPostTag": 1}), "invalid_search_highlight_post_tag"),
         (json!({"showMatchesPosition": null}), "invalid_search_show_matches_position"),
-        (json!({"filter": {}}), "invalid_search_filter"),
-        (json!({"filter": [["a = 1", 1]]}), "invalid_search_filter"),
         (json!({"sort": "a:asc"}), "invalid_search_sort"),
         (json!({"distinct": []}), "invalid_search_distinct"),
         (json!({"facets": "a"}), "invalid_search_facets"),
@@ -54,6 +58,7 @@ fn each_field_of_a_body_has_its_code() {
         (json!({"showPerformanceDetails": null}), "invalid_search_show_performance_details"),
         (json!({"hitsperpage": 1}), "bad_request"),
         (json!({"limit": "a", "q": 1}), "invalid_search_limit"),
+        (json!({"filter": 1, "vector": [1], "limit": "a"}), "invalid_search_limit"),
         (json!([]), "bad_request"),
     ] {
         assert_eq!(post(body.clone()).err(), Some(code), "{body}");
