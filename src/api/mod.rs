@@ -3,6 +3,7 @@
 
 pub mod batches;
 pub mod chats;
+mod completions;
 pub mod copies;
 pub mod decode;
 pub mod documents;
@@ -35,6 +36,7 @@ pub fn routes() -> Vec<Route<App>> {
     let parts = [
         batches::routes(),
         chats::routes(),
+        completions::routes(),
         copies::routes(),
         documents::routes(),
         export::routes(),

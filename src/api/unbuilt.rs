@@ -10,16 +10,11 @@ use crate::routes;
 pub fn routes() -> Vec<Route<App>> {
     routes! {
         Get "/metrics" MetricsGet => metrics;
-        Post "/chats/{workspace}/chat/completions" ChatCompletions => chats;
     }
 }
 
 async fn metrics(_: Call<App>) -> Answer {
     refuse("Getting metrics", "metrics")
-}
-
-async fn chats(_: Call<App>) -> Answer {
-    refuse("Talking to a model", "chatCompletions")
 }
 
 fn refuse(action: &str, feature: &str) -> Answer {

@@ -3,6 +3,9 @@
 //! They are a part of the control plane's state, durable and known to every core. A workspace is made by changing its
 //! settings.
 
+pub mod model;
+pub mod stream;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

@@ -20,4 +20,5 @@ mod view;
 mod tests;
 
 pub use host::Embedders;
+pub use render::render_documents;
 pub use source::EmbedderOptions;

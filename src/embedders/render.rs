@@ -42,6 +42,24 @@ pub(super) fn plan(request: &EmbedRequest) -> Result<Vec<Plan>, String> {
     Ok(request.documents.iter().map(|document| one(request, document, &now, before.as_ref())).collect())
 }
 
+/// Renders a template for each of some documents. Takes as long as the template likes: for side threads.
+///
+/// # Errors
+/// Why the template cannot be read, or cannot be rendered for a document.
+pub fn render_documents(
+    template: &str,
+    fields: &[TemplateField],
+    documents: &[RawDocument],
+) -> Result<Vec<String>, String> {
+    let template = TextTemplate::parse(template)?;
+    let names: Names<'_> = fields.iter().map(|field| (field.id, &*field.name)).collect();
+    let render = |document| {
+        let view = DocumentView::new(document, &names, &names);
+        template.render(&view.globals(fields))
+    };
+    documents.iter().map(render).collect()
+}
+
 fn one(request: &EmbedRequest, document: &EmbedDocument, now: &Renderer<'_>, before: Option<&Renderer<'_>>) -> Plan {
     let view = DocumentView::new(&document.document, &now.names, &now.names);
     let earlier = document.before.as_ref().zip(before);
@@ -49,12 +67,12 @@ fn one(request: &EmbedRequest, document: &EmbedDocument, now: &Renderer<'_>, bef
         earlier.map(|(document, renderer)| (DocumentView::new(document, &renderer.names, &now.names), renderer));
     match &now.templates {
         Templates::Text(template) => {
-            let text = match template.render(&view.globals(&request.context)) {
+            let text = match template.render(&view.globals(&request.context.fields)) {
                 Ok(text) => text,
                 Err(why) => return Plan::Failed(why),
             };
             if let Some((view, Renderer { templates: Templates::Text(template), .. })) = &earlier
-                && template.render(&view.globals(&request.before)).is_ok_and(|earlier| earlier == text)
+                && template.render(&view.globals(&request.before.fields)).is_ok_and(|earlier| earlier == text)
             {
                 return Plan::Unchanged;
             }
@@ -130,10 +148,10 @@ impl DocumentView {
     }
 
     /// `doc` and `fields`.
-    fn globals<'d>(&'d self, context: &'d EmbedContext) -> DocumentGlobals<'d> {
+    fn globals<'d>(&'d self, fields: &'d [TemplateField]) -> DocumentGlobals<'d> {
         // Names from within objects are fields to the index, but not to templates.
         let is_shown = |field: &&TemplateField| !field.name.contains('.') || self.places.contains_key(&field.id);
-        let fields = context.fields.iter().filter(is_shown).map(|field| FieldView {
+        let fields = fields.iter().filter(is_shown).map(|field| FieldView {
             name: &field.name,
             value: FlatView(self.value(field.id)),
             is_searchable: field.is_searchable,

@@ -22,7 +22,7 @@ pub mod writer;
 pub use change::{EmbedderState, EmbedderStates};
 pub use host::{
     DocumentEmbedding, EmbedContext, EmbedDocument, EmbedRequest, EmbedderFacts, EmbedderHost, QueryRequest,
-    TemplateField,
+    TemplateField, template_fields,
 };
 pub use stored::{PartitionVectors, VectorSums};
 pub use work::missing;

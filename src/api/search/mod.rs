@@ -1,5 +1,6 @@
 //! Searches: from the request to the answer's envelope. Finding, ranking and formatting is the engine's.
 
+pub(super) mod chat;
 mod envelope;
 mod facets;
 mod federated;

@@ -20,7 +20,7 @@ use shards::error::UserError;
 use shards::settings::Settings;
 
 pub use patch::{GatedFeatures, SettingsPatch};
-pub use show::{export_all, show_all, show_one};
+pub use show::{chat as chat_settings, export_all, show_all, show_one};
 
 use crate::api::decode::Node;
 use crate::api::error::{ApiError, ErrorCode};

@@ -41,8 +41,8 @@ pub(super) fn embedders(settings: &Settings) -> Value {
     embedders
 }
 
-/// Only what was set is stored; the rest shows its default.
-pub(super) fn chat(settings: &Settings) -> Value {
+/// The settings `chat` whole. Only what was set is stored; the rest shows its default.
+pub fn chat(settings: &Settings) -> Value {
     let mut shown = json!({
         "description": "",
         "documentTemplate": DEFAULT_TEMPLATE,

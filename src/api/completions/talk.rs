@@ -1,0 +1,263 @@
+//! A talk with a model: its answers are passed on, its searches made, until it asks for no more.
+
+use std::time::Duration;
+
+use futures_channel::mpsc::{SendError as SendEventError, Sender};
+use futures_util::future::poll_fn;
+use serde_json::{Map, Value, json};
+
+use super::body::ClientFunctions;
+use crate::api::error::ApiError;
+use crate::api::router::Call;
+use crate::api::search::chat::{self, ModelHits, ModelSearchError};
+use crate::api::uuids;
+use crate::app::App;
+use crate::chats::ChatSettings;
+use crate::chats::model::{SEARCH_FUNCTION, address, headers};
+use crate::chats::stream::{EventReader, FunctionCall, call_of_client, gather, piece};
+use crate::http::Method;
+use crate::outgoing::{Body, Deadlines, Request, SendError, Url};
+
+/// How often a model is asked in one talk.
+const ROUNDS_MAX: usize = 20;
+/// Bytes read of an answer that is an error.
+const ERROR_BYTES_MAX: u64 = 1 << 20;
+/// A model may think for long, but neither for ever nor without a word.
+const DEADLINES: Deadlines =
+    Deadlines { connect: Duration::from_secs(10), idle: Duration::from_secs(120), total: Duration::from_secs(900) };
+
+/// One request for a completion while it is answered.
+pub(super) struct Talk {
+    pub(super) call: Call<App>,
+    pub(super) settings: ChatSettings,
+    pub(super) functions: ClientFunctions,
+    pub(super) events: Sender<Vec<u8>>,
+}
+
+/// Why a talk ends early.
+enum Ended {
+    /// An error that the client is told.
+    Told(TalkError),
+    /// The client has gone.
+    Gone,
+}
+
+/// An error as clients are told it.
+struct TalkError {
+    kind: String,
+    code: Option<String>,
+    message: String,
+    param: Option<String>,
+}
+
+impl TalkError {
+    fn new(kind: &str, message: impl ToString) -> Self {
+        Self { kind: kind.to_owned(), code: None, message: message.to_string(), param: None }
+    }
+
+    /// From the body of a model's answer: an object below `error`, or at the top.
+    fn of_model(body: &[u8]) -> Self {
+        let Ok(body) = serde_json::from_slice::<Value>(body) else {
+            return Self::new("json_deserialize_error", String::from_utf8_lossy(body));
+        };
+        let error = body.get("error").filter(|error| error.is_object()).unwrap_or(&body);
+        let text = |name: &str| match &error[name] {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        };
+        match (text("type"), text("message")) {
+            (kind, Some(message)) => {
+                Self { kind: kind.unwrap_or_default(), code: text("code"), message, param: text("param") }
+            }
+            _ => Self::new("json_deserialize_error", body),
+        }
+    }
+
+    fn json(&self, call: &Call<App>) -> Value {
+        let error = json!({"type": self.kind, "code": self.code, "message": self.message, "param": self.param,
+            "event_id": null});
+        json!({"event_id": uuids::v4(&*call.app.runtime).to_string(), "type": "error", "error": error})
+    }
+}
+
+impl From<SendError> for Ended {
+    fn from(error: SendError) -> Self {
+        Self::Told(TalkError::new("transport_error", error))
+    }
+}
+
+impl Talk {
+    /// Talks until the model has answered. `body` is that of the first request.
+    pub(super) async fn run(mut self, mut body: Map<String, Value>) {
+        for _ in 0..ROUNDS_MAX {
+            match self.round(&mut body).await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(Ended::Gone) => return,
+                Err(Ended::Told(error)) => {
+                    let event = error.json(&self.call);
+                    if self.tell(&event).await.is_err() {
+                        return;
+                    }
+                    break;
+                }
+            }
+        }
+        // There is nobody to be told that the last event was not taken.
+        let _ = send(&mut self.events, b"data: [DONE]\n\n".to_vec()).await;
+    }
+
+    async fn tell(&mut self, event: &Value) -> Result<(), Ended> {
+        send(&mut self.events, format!("data: {event}\n\n").into_bytes()).await.map_err(|_| Ended::Gone)
+    }
+
+    /// Asks the model once. True when it made searches and waits for what they found, which `body` then holds.
+    async fn round(&mut self, body: &mut Map<String, Value>) -> Result<bool, Ended> {
+        let mut answer = self.ask(body).await?;
+        let (mut reader, mut calls, mut finish) = (EventReader::default(), Vec::new(), None);
+        while let Some(bytes) = answer.chunk().await? {
+            let events = reader.push(&bytes).map_err(|error| Ended::Told(TalkError::new("parser_error", error)))?;
+            for event in events {
+                if event == "[DONE]" {
+                    return Ok(finish.as_deref() == Some("tool_calls"));
+                }
+                let chunk: Value = serde_json::from_str(&event)
+                    .map_err(|error| Ended::Told(TalkError::new("json_deserialize_error", error)))?;
+                let Some(choice) = chunk["choices"].get(0) else {
+                    return Ok(finish.as_deref() == Some("tool_calls"));
+                };
+                finish = choice["finish_reason"].as_str().map(str::to_owned).or(finish);
+                if gather(&mut calls, &choice["delta"]) {
+                    continue;
+                }
+                if calls.is_empty() {
+                    self.tell(&piece(&chunk)).await?;
+                } else {
+                    self.make_calls(std::mem::take(&mut calls), &chunk, body).await?;
+                }
+            }
+        }
+        Ok(finish.as_deref() == Some("tool_calls"))
+    }
+
+    /// Sends the conversation to the model. Gives its answer, which is a stream of events.
+    async fn ask(&self, body: &Map<String, Value>) -> Result<Body, Ended> {
+        let invalid = |why: &str| Ended::Told(TalkError::new("invalid_argument", why));
+        let url = address(&self.settings).ok_or_else(|| invalid("the workspace lacks the address of its model"))?;
+        let url = Url::parse(&url).map_err(|error| invalid(&error.to_string()))?;
+        let bytes = serde_json::to_vec(body).map_err(|error| invalid(&error.to_string()))?;
+        let mut request = Request::new(Method::Post, url, DEADLINES).body("application/json", bytes);
+        for (name, value) in headers(&self.settings) {
+            request = request.header(name, value);
+        }
+        let answer = self.call.app.outgoing.send(request.header("Accept", "text/event-stream")).await?;
+        let is_stream =
+            answer.headers.get_str("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
+        if (200..300).contains(&answer.status) && is_stream {
+            return Ok(answer.body);
+        }
+        let body = answer.body.collect(ERROR_BYTES_MAX).await?;
+        Err(Ended::Told(TalkError::of_model(&body)))
+    }
+
+    /// Makes the searches that the model asks for, and adds them with what they found to the conversation. `chunk` is the
+    /// piece of the answer at which this happens.
+    async fn make_calls(
+        &mut self,
+        calls: Vec<FunctionCall>,
+        chunk: &Value,
+        body: &mut Map<String, Value>,
+    ) -> Result<(), Ended> {
+        let calls: Vec<FunctionCall> = calls.into_iter().filter(|call| call.name == SEARCH_FUNCTION).collect();
+        let asked: Vec<Value> = calls.iter().map(FunctionCall::json).collect();
+        add_message(body, json!({"role": "assistant", "tool_calls": asked}));
+        for call in calls {
+            if self.functions.progress {
+                let progress = json!({"call_id": call.id, "function_name": call.name,
+                    "function_arguments": call.arguments});
+                self.call_client(chunk, "_meiliSearchProgress", &progress).await?;
+            }
+            self.append(chunk, &json!({"role": "assistant", "tool_calls": [call.json()]})).await?;
+            let (content, sources, error) = self.search(&call).await;
+            if let Some(sources) = sources.filter(|_| self.functions.sources) {
+                let sources = json!({"call_id": call.id, "sources": sources});
+                self.call_client(chunk, "_meiliSearchSources", &sources).await?;
+            }
+            let message = json!({"role": "tool", "content": content, "tool_call_id": call.id});
+            self.append(chunk, &message).await?;
+            if let Some(error) = error {
+                let event = error.json(&self.call);
+                self.tell(&event).await?;
+            }
+            add_message(body, message);
+        }
+        Ok(())
+    }
+
+    /// What the model is told of its search, the documents found where it was made, and an error that the client is told.
+    async fn search(&self, call: &FunctionCall) -> (String, Option<Vec<Value>>, Option<TalkError>) {
+        let query = match serde_json::from_str(&call.arguments) {
+            Ok(query) => query,
+            Err(error) => return (error.to_string(), None, None),
+        };
+        match chat::search(&self.call, query).await {
+            Ok(ModelHits { sources, text }) => (text, Some(sources), None),
+            Err(ModelSearchError::Search(error)) => (error.message, Some(Vec::new()), None),
+            Err(ModelSearchError::Other(error)) => {
+                (format!("The search failed: {}", error.message), None, Some(refused(&error)))
+            }
+        }
+    }
+
+    async fn append(&mut self, chunk: &Value, message: &Value) -> Result<(), Ended> {
+        match self.functions.append {
+            true => self.call_client(chunk, "_meiliAppendConversationMessage", message).await,
+            false => Ok(()),
+        }
+    }
+
+    async fn call_client(&mut self, chunk: &Value, name: &str, arguments: &Value) -> Result<(), Ended> {
+        let id = uuids::v4(&*self.call.app.runtime).to_string();
+        self.tell(&call_of_client(chunk, &id, name, arguments)).await
+    }
+}
+
+/// Waits until the client has taken enough of the events before, and adds one more.
+///
+/// # Errors
+/// The client has gone.
+pub(super) async fn send(events: &mut Sender<Vec<u8>>, event: Vec<u8>) -> Result<(), SendEventError> {
+    poll_fn(|context| events.poll_ready(context)).await?;
+    events.start_send(event)
+}
+
+fn add_message(body: &mut Map<String, Value>, message: Value) {
+    if let Some(Value::Array(messages)) = body.get_mut("messages") {
+        messages.push(message);
+    }
+}
+
+/// The error of a search that the client is told.
+fn refused(error: &ApiError) -> TalkError {
+    TalkError { code: Some(error.status.to_string()), ..TalkError::new("response_error", &error.message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_models_are_told_in_their_words() {
+        let told = |body: &str| {
+            let error = TalkError::of_model(body.as_bytes());
+            (error.kind, error.code, error.message)
+        };
+        let nested = r#"{"error": {"message": "no", "type": "refused", "param": null, "code": 7}}"#;
+        assert_eq!(told(nested), ("refused".into(), Some("7".into()), "no".into()));
+        let flat = r#"{"object": "error", "message": "slow", "type": "rate", "code": null}"#;
+        assert_eq!(told(flat), ("rate".into(), None, "slow".into()));
+        assert_eq!(told("<html>").0, "json_deserialize_error");
+        assert_eq!(told(r#"{"error": "x"}"#).0, "json_deserialize_error");
+    }
+}

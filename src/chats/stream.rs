@@ -1,0 +1,189 @@
+//! What comes from a model: events, the pieces of an answer in them, and the calls of functions that are spread over several.
+
+use serde_json::{Map, Value, json};
+
+/// Bytes of one event at most.
+const EVENT_BYTES_MAX: usize = 4 << 20;
+/// Calls of functions in one answer at most.
+const CALLS_MAX: usize = 128;
+
+/// Cuts a stream of bytes into the data of its events.
+#[derive(Debug, Default)]
+pub struct EventReader {
+    /// What of the current line has come.
+    line: Vec<u8>,
+    data: Option<String>,
+}
+
+/// Why a stream cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventError {
+    /// An event is larger than any model writes.
+    #[error("an event is too large")]
+    TooLarge,
+    /// A line is no text.
+    #[error("a line is not UTF-8")]
+    NotText,
+}
+
+impl EventReader {
+    /// Takes some bytes; gives the data of the events that they complete.
+    ///
+    /// # Errors
+    /// See [`EventError`]; the stream is of no use after it.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, EventError> {
+        let mut events = Vec::new();
+        let mut rest = bytes;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(&rest[..end]);
+            rest = &rest[end + 1..];
+            let line = std::mem::take(&mut self.line);
+            let line = std::str::from_utf8(&line).map_err(|_| EventError::NotText)?;
+            events.extend(self.line(line.strip_suffix('\r').unwrap_or(line))?);
+        }
+        self.line.extend_from_slice(rest);
+        match self.line.len() > EVENT_BYTES_MAX {
+            true => Err(EventError::TooLarge),
+            false => Ok(events),
+        }
+    }
+
+    fn line(&mut self, line: &str) -> Result<Option<String>, EventError> {
+        if line.is_empty() {
+            return Ok(self.data.take());
+        }
+        if let Some(data) = line.strip_prefix("data:") {
+            let data = data.strip_prefix(' ').unwrap_or(data);
+            match &mut self.data {
+                Some(known) => {
+                    known.push('\n');
+                    known.push_str(data);
+                }
+                None => self.data = Some(data.to_owned()),
+            }
+        }
+        match self.data.as_ref().is_some_and(|data| data.len() > EVENT_BYTES_MAX) {
+            true => Err(EventError::TooLarge),
+            false => Ok(None),
+        }
+    }
+}
+
+/// A call of a function by the model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FunctionCall {
+    /// By which its answer is known.
+    pub id: String,
+    /// The function.
+    pub name: String,
+    /// Its arguments, as the model wrote them: JSON, if all is well.
+    pub arguments: String,
+}
+
+impl FunctionCall {
+    /// As an assistant's message names it.
+    pub fn json(&self) -> Value {
+        json!({"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}})
+    }
+}
+
+/// Adds the pieces of calls that a delta holds to those that came before, by their numbers. False when it holds none.
+pub fn gather(calls: &mut Vec<FunctionCall>, delta: &Value) -> bool {
+    let Some(pieces) = delta["tool_calls"].as_array().filter(|pieces| !pieces.is_empty()) else { return false };
+    for piece in pieces {
+        let at = piece["index"].as_u64().unwrap_or(0) as usize;
+        if at >= CALLS_MAX {
+            continue;
+        }
+        if calls.len() <= at {
+            calls.resize(at + 1, FunctionCall::default());
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let call = &mut calls[at];
+        if call.id.is_empty() {
+            call.id = text(&piece["id"]);
+        }
+        if call.name.is_empty() {
+            call.name = text(&piece["function"]["name"]);
+        }
+        call.arguments.push_str(&text(&piece["function"]["arguments"]));
+    }
+    true
+}
+
+/// A piece of an answer as clients get it: every field that it may have, absent ones as null.
+pub fn piece(chunk: &Value) -> Value {
+    let mut piece = picked(chunk, &["id"]);
+    let choices = chunk["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
+    piece.insert("choices".into(), choices.iter().map(choice).collect());
+    piece.extend(picked(chunk, &["created", "model", "service_tier", "system_fingerprint", "object", "usage"]));
+    piece.into()
+}
+
+fn choice(choice: &Value) -> Value {
+    let mut shown = picked(choice, &["index"]);
+    let delta = picked(&choice["delta"], &["content", "function_call", "tool_calls", "role", "refusal"]);
+    shown.insert("delta".into(), delta.into());
+    shown.extend(picked(choice, &["finish_reason", "logprobs"]));
+    shown.into()
+}
+
+fn picked(object: &Value, names: &[&str]) -> Map<String, Value> {
+    names.iter().map(|name| ((*name).to_owned(), object[*name].clone())).collect()
+}
+
+/// A piece beside `chunk` by which the client's function `name` is called.
+pub fn call_of_client(chunk: &Value, id: &str, name: &str, arguments: &Value) -> Value {
+    let call = json!({"index": 0, "id": id, "type": "function",
+        "function": {"name": name, "arguments": arguments.to_string()}});
+    let mut called = chunk.clone();
+    called["choices"] = json!([{"index": 0, "delta": {"role": "assistant", "tool_calls": [call]}}]);
+    called["usage"] = Value::Null;
+    piece(&called)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_may_be_cut_anywhere() {
+        let text = "retry: 1\n\ndata: {\"a\":\r\ndata: 1}\r\n\r\n: note\ndata:[DONE]\n\ndata: é\n\n";
+        for size in [1, 2, 7, 100] {
+            let mut reader = EventReader::default();
+            let events: Vec<String> =
+                text.as_bytes().chunks(size).flat_map(|part| reader.push(part).unwrap()).collect();
+            assert_eq!(events, ["{\"a\":\n1}", "[DONE]", "é"], "{size}");
+        }
+        assert_eq!(EventReader::default().push(b"data: \xff\n"), Err(EventError::NotText));
+        assert_eq!(EventReader::default().push(&vec![b'x'; EVENT_BYTES_MAX + 1]), Err(EventError::TooLarge));
+    }
+
+    #[test]
+    fn calls_are_put_together_from_their_pieces() {
+        let mut calls = Vec::new();
+        assert!(!gather(&mut calls, &json!({"content": "x", "tool_calls": []})));
+        for delta in [
+            json!({"tool_calls": [{"index": 1, "id": "b", "function": {"name": "g"}}]}),
+            json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{\"q"}}]}),
+            json!({"tool_calls": [{"index": 0, "function": {"arguments": "\":1}"}}, {"index": 1 << 40}]}),
+        ] {
+            assert!(gather(&mut calls, &delta));
+        }
+        let call = |id: &str, name: &str, arguments: &str| FunctionCall {
+            id: id.into(),
+            name: name.into(),
+            arguments: arguments.into(),
+        };
+        assert_eq!(calls, [call("a", "f", "{\"q\":1}"), call("b", "g", "")]);
+    }
+
+    #[test]
+    fn pieces_have_all_their_fields() {
+        let chunk = json!({"id": "c", "choices": [{"index": 0, "delta": {"content": "x"}, "extra": 1}], "more": 1});
+        assert_eq!(
+            piece(&chunk).to_string(),
+            r#"{"id":"c","choices":[{"index":0,"delta":{"content":"x","function_call":null,"tool_calls":null,"role":null,"refusal":null},"finish_reason":null,"logprobs":null}],"created":null,"model":null,"service_tier":null,"system_fingerprint":null,"object":null,"usage":null}"#
+        );
+    }
+}
