@@ -166,7 +166,7 @@ mod tests {
         for delta in [
             json!({"tool_calls": [{"index": 1, "id": "b", "function": {"name": "g"}}]}),
             json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{\"q"}}]}),
-            json!({"tool_calls": [{"index": 0, "function": {"arguments": "\":1}"}}, {"index": 1 << 40}]}),
+            json!({"tool_calls": [{"index": 0, "function": {"arguments": "\":1}"}}, {"index": 1_u64 << 40}]}),
         ] {
             assert!(gather(&mut calls, &delta));
         }

@@ -205,7 +205,7 @@ impl Talk {
             Ok(ModelHits { sources, text }) => (text, Some(sources), None),
             Err(ModelSearchError::Search(error)) => (error.message, Some(Vec::new()), None),
             Err(ModelSearchError::Other(error)) => {
-                (format!("The search failed: {}", error.message), None, Some(refused(&error)))
+                (format!("the search tool call failed with {}", error.message), None, Some(refused(&error)))
             }
         }
     }

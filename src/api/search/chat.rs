@@ -83,7 +83,7 @@ async fn values(call: &Call<App>, view: &Arc<IndexView>) -> Result<Vec<(String, 
     let frequent = |(field, counts): (String, Map<String, Value>)| {
         let mut counts: Vec<(String, u64)> =
             counts.into_iter().map(|(value, count)| (value, count.as_u64().unwrap_or(0))).collect();
-        counts.sort_by(|a, b| b.1.cmp(&a.1));
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         (field, counts.into_iter().take(VALUES_MAX).map(|(value, _)| value).collect::<Vec<_>>())
     };
     Ok(counts.into_iter().map(frequent).filter(|(_, values)| !values.is_empty()).collect())
