@@ -3,6 +3,7 @@
 //! Routes are matched segment by segment; a literal segment wins over a parameter whatever the order of the table. A path
 //! that no route has is 404, a verb that a path does not have is 405, both without a body and before any look at the key.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -204,11 +205,14 @@ impl<A> PathRoutes<A> {
         let mut params = PathParams::new();
         let mut segments = self.segments.iter();
         for text in split(path) {
-            let decoded = if text.contains('%') { percent_decode(text, false) } else { text.to_string() };
+            let decoded = match text.contains('%') {
+                true => Cow::Owned(percent_decode(text, false)),
+                false => Cow::Borrowed(text),
+            };
             match segments.next()? {
                 Segment::Literal(literal) if *literal == decoded => {}
                 Segment::Literal(_) => return None,
-                Segment::Param => params.push(decoded),
+                Segment::Param => params.push(decoded.into_owned()),
             }
         }
         segments.next().is_none().then_some(params)

@@ -137,7 +137,7 @@ impl Connection {
 }
 
 impl Outgoing<'_> {
-    /// Sends some more: true when bytes went out, false when none are left.
+    /// Sends some more: true when bytes went out and some are left, false when none are.
     fn poll_send(&mut self, socket: &mut Box<dyn Socket>, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let rest = match self.sent.checked_sub(self.head.len()) {
             None => &self.head[self.sent..],
@@ -145,12 +145,14 @@ impl Outgoing<'_> {
         };
         if !rest.is_empty() {
             let part = &rest[..rest.len().min(WRITE_BYTES)];
-            let count = std::task::ready!(Pin::new(socket).poll_write(context, part))?;
+            let count = std::task::ready!(Pin::new(&mut *socket).poll_write(context, part))?;
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.sent += count;
-            return Poll::Ready(Ok(true));
+            if self.sent < self.head.len() + self.body.len() {
+                return Poll::Ready(Ok(true));
+            }
         }
         if !self.is_flushed && self.sent == self.head.len() + self.body.len() {
             std::task::ready!(Pin::new(socket).poll_flush(context))?;

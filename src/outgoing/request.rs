@@ -44,6 +44,7 @@ pub struct Request {
     pub(super) deadlines: Deadlines,
     pub(super) redirects_max: u8,
     pub(super) keeps_alive: bool,
+    is_repeatable: bool,
 }
 
 impl Request {
@@ -57,6 +58,10 @@ impl Request {
             deadlines,
             redirects_max: REDIRECTS_MAX,
             keeps_alive: true,
+            is_repeatable: matches!(
+                method,
+                Method::Get | Method::Head | Method::Put | Method::Delete | Method::Options
+            ),
         }
     }
 
@@ -92,9 +97,15 @@ impl Request {
         self
     }
 
+    /// Says that sending it twice does what sending it once does, whatever its method.
+    pub fn repeatable(mut self) -> Self {
+        self.is_repeatable = true;
+        self
+    }
+
     /// Whether sending it twice does what sending it once does.
-    pub(super) fn is_idempotent(&self) -> bool {
-        matches!(self.method, Method::Get | Method::Head | Method::Put | Method::Delete | Method::Options)
+    pub(super) fn is_repeatable(&self) -> bool {
+        self.is_repeatable
     }
 
     /// The head as it goes over the wire.

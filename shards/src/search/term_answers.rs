@@ -10,12 +10,19 @@ use std::sync::Arc;
 use ahash::AHashMap;
 
 use super::messages::RankQuestion;
+use crate::facets::Filter;
 use crate::rank::{RankPlan, RankedPart};
 
 /// Longer answers are not kept.
 const DOCS_MAX: usize = 200;
 /// Documents in all answers of a partition; starting over when there are more is rare, and what is in use comes back at once.
 const ALL_DOCS_MAX: usize = 100_000;
+/// Lists of one term: the oldest goes when a client asks for it in ever new ways.
+const LISTS_OF_TERM_MAX: usize = 16;
+/// The most that one list may weigh of that.
+const LIST_DOCS_MAX: usize = 5_000;
+/// Lists of larger filters are not kept.
+const FILTER_SIZE_MAX: usize = 32;
 
 /// The answers of a partition at one epoch, by the term's text.
 #[derive(Default)]
@@ -23,18 +30,38 @@ pub struct TermAnswers(RefCell<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    lists: AHashMap<String, Vec<(Arc<RankPlan>, RankedPart)>>,
+    lists: AHashMap<String, Vec<List>>,
     docs: usize,
 }
 
-/// The text of a question that is about one term, in all documents, and about nothing but the order.
+/// The answer to one question.
+struct List {
+    plan: Arc<RankPlan>,
+    filter: Option<Arc<Filter>>,
+    part: RankedPart,
+}
+
+impl List {
+    fn answers(&self, question: &RankQuestion) -> bool {
+        self.filter == question.filter && self.plan == question.plan
+    }
+
+    /// In documents: what scores need of a kind of documents weighs as much as some, and so do the words that a term may stand
+    /// for.
+    fn cost(&self) -> usize {
+        let facts = &self.part.facts;
+        let filter = self.filter.as_ref().map_or(0, |filter| filter.size());
+        self.part.docs.len() + 3 * facts.profiles.len() + facts.used.len() + filter + 10
+    }
+}
+
+/// The text of a question that is about one term and about nothing but the order of the documents that match.
 fn term(question: &RankQuestion) -> Option<&str> {
     let plan = &*question.plan;
-    let plain = question.filter.is_none()
+    let plain = question.filter.as_ref().is_none_or(|filter| filter.size() <= FILTER_SIZE_MAX)
         && question.distinct.is_none()
         && question.pinned.is_empty()
         && question.facets.is_none()
-        && !plan.scores
         && plan.rules.sorts.is_empty();
     match plan.graph.nodes.as_slice() {
         [node] if plain && plan.graph.negatives.is_empty() && plan.wanted <= DOCS_MAX => Some(&node.derivations.text),
@@ -47,7 +74,7 @@ impl TermAnswers {
     pub fn get(&self, question: &RankQuestion) -> Option<RankedPart> {
         let kept = self.0.borrow();
         let known = kept.lists.get(term(question)?)?;
-        known.iter().find(|(plan, _)| **plan == *question.plan).map(|(_, part)| part.clone())
+        known.iter().find(|list| list.answers(question)).map(|list| list.part.clone())
     }
 
     /// Forgets everything.
@@ -58,13 +85,74 @@ impl TermAnswers {
     /// Keeps an answer, if its question is of the kind.
     pub fn keep(&self, question: &RankQuestion, part: &RankedPart) {
         let Some(term) = term(question) else { return };
+        let list = List { plan: question.plan.clone(), filter: question.filter.clone(), part: part.clone() };
+        let cost = list.cost();
+        if cost > LIST_DOCS_MAX {
+            return;
+        }
         let mut kept = self.0.borrow_mut();
-        // The words that a term may stand for weigh as much as some documents.
-        let cost = part.docs.len() + 10;
         if kept.docs + cost > ALL_DOCS_MAX {
             *kept = Kept::default();
         }
-        kept.docs += cost;
-        kept.lists.entry(term.to_owned()).or_default().push((question.plan.clone(), part.clone()));
+        let lists = kept.lists.entry(term.to_owned()).or_default();
+        let surplus = (lists.len() >= LISTS_OF_TERM_MAX).then(|| lists.remove(0));
+        lists.push(list);
+        kept.docs = kept.docs + cost - surplus.map_or(0, |list| list.cost());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facets::parse_filter;
+    use crate::query::{Derivations, Node, QueryGraph};
+
+    fn question(wanted: usize, scores: bool, filter: Option<&str>) -> RankQuestion {
+        let filter = filter.map(|text| parse_filter(&text.into(), "invalid_search_filter").unwrap().unwrap());
+        let node = Node { first: 0, len: 1, position: 0, last_position: 0, derivations: Derivations::default() };
+        let graph = QueryGraph { nodes: vec![node], term_count: 1, ..QueryGraph::default() };
+        RankQuestion {
+            plan: Arc::new(RankPlan { wanted, scores, graph, ..RankPlan::default() }),
+            filter: filter.map(Arc::new),
+            pinned: Arc::default(),
+            distinct: None,
+            facets: None,
+            show: None,
+            time_left: std::time::Duration::MAX,
+        }
+    }
+
+    /// A list that was made for other documents, or without what scores need, is no answer.
+    #[test]
+    fn only_an_equal_question_is_answered() {
+        let (lists, part) = (TermAnswers::default(), |candidates| RankedPart { candidates, ..RankedPart::default() });
+        let asked = [
+            question(20, false, None),
+            question(20, true, None),
+            question(20, true, Some("a = 1")),
+            question(20, true, Some("a = 2")),
+            question(21, true, Some("a = 2")),
+        ];
+        for (at, question) in asked.iter().enumerate() {
+            assert!(lists.get(question).is_none(), "{at}");
+            lists.keep(question, &part(at as u64));
+        }
+        for (at, question) in asked.iter().enumerate() {
+            assert_eq!(lists.get(question), Some(part(at as u64)));
+        }
+        let long = format!("a IN [{}]", (0..40).map(|n| n.to_string()).collect::<Vec<_>>().join(","));
+        lists.keep(&question(20, true, Some(&long)), &part(9));
+        assert!(lists.get(&question(20, true, Some(&long))).is_none());
+    }
+
+    #[test]
+    fn what_is_kept_of_a_term_is_bounded() {
+        let lists = TermAnswers::default();
+        let asked = |at: usize| question(20, true, Some(&format!("a = {at}")));
+        (0..2 * LISTS_OF_TERM_MAX).for_each(|at| lists.keep(&asked(at), &RankedPart::default()));
+        let kept = (0..2 * LISTS_OF_TERM_MAX).filter(|at| lists.get(&asked(*at)).is_some());
+        assert_eq!(kept.collect::<Vec<_>>(), (LISTS_OF_TERM_MAX..2 * LISTS_OF_TERM_MAX).collect::<Vec<_>>());
+        let kept = lists.0.borrow();
+        assert_eq!(kept.docs, kept.lists.values().flatten().map(List::cost).sum::<usize>());
     }
 }
