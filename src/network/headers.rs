@@ -25,6 +25,9 @@ pub const UNLED: &str = "none";
 /// Which network shards an instance is asked to answer for; [`super::routing`] writes and reads it.
 pub const ASKED_SHARDS: &str = "X-Skerry-Network-Shards";
 
+/// Says that the queries of a request are the shares of one search by words and meaning, which merge by the weights of these.
+pub const HYBRID_SHARE: &str = "X-Skerry-Hybrid-Share";
+
 /// What a request is part of; `None` for that of a client.
 ///
 /// # Errors

@@ -22,6 +22,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// The last rule leaves no two documents equal: the order of equals depends on where they are.
 const SETTINGS: &str = r#"{"rankingRules": ["words", "typo", "proximity", "attribute", "sort", "exactness", "id:asc"],
     "filterableAttributes": ["kind", "pos", "rank"], "sortableAttributes": ["rank", "id"],
+    "embedders": {"m": {"source": "userProvided", "dimensions": 8}},
     "pagination": {"maxTotalHits": 1000000}, "synonyms": {"harbour": ["port"], "big": ["large", "very big"]}}"#;
 
 /// Documents of few words in changing order, so that many match and few are alike.
@@ -43,10 +44,16 @@ fn made_up(rng: &mut StdRng) -> Vec<String> {
     };
     let document = |id: u64| {
         let kind = ["a", "b", "c"][rng.random_range(0..3)];
-        json!({"id": id, "title": text(rng, 4), "text": text(rng, 25), "kind": kind, "rank": rng.random_range(0..50)})
-            .to_string()
+        let vectors = if rng.random_bool(0.9) { json!({"m": vector(rng)}) } else { json!({"m": null}) };
+        json!({"id": id, "title": text(rng, 4), "text": text(rng, 25), "kind": kind, "rank": rng.random_range(0..50),
+            "_vectors": vectors})
+        .to_string()
     };
     (0..DOCUMENTS).map(document).collect()
+}
+
+fn vector(rng: &mut StdRng) -> Vec<f32> {
+    (0..8).map(|_| rng.random_range(-1.0..1.0)).collect()
 }
 
 fn load(host: &Host, documents: &[String]) {
@@ -67,7 +74,7 @@ fn load(host: &Host, documents: &[String]) {
 }
 
 /// A query of words of the documents, some of them cut, some misspelt, with what else a search may say.
-fn query(rng: &mut StdRng, texts: &[Vec<String>]) -> Value {
+fn query(rng: &mut StdRng, texts: &[Vec<String>], vectors: f64) -> Value {
     let text = texts.choose(rng).expect("there are documents");
     let count = rng.random_range(1..=3.min(text.len()));
     let first = rng.random_range(0..=text.len() - count);
@@ -98,6 +105,16 @@ fn query(rng: &mut StdRng, texts: &[Vec<String>]) -> Value {
     // Not `frequency`: how frequent a word is each instance says of the documents it has.
     if rng.random_bool(0.25) {
         put("matchingStrategy", json!("all"));
+    }
+    // Documents of a file have no vectors.
+    if rng.random_bool(vectors) {
+        let ratio = [0.0, 0.2, 0.5, 0.5, 0.8, 1.0].choose(rng).expect("there are ratios");
+        put("hybrid", json!({"embedder": "m", "semanticRatio": ratio}));
+        put("vector", json!(vector(rng)));
+        put("retrieveVectors", json!(rng.random_bool(0.2)));
+        if rng.random_bool(0.1) {
+            put("q", Value::Null);
+        }
     }
     match rng.random_range(0..3) {
         0 => (put("offset", json!(rng.random_range(0..30))), put("limit", json!(rng.random_range(1..60)))).0,
@@ -172,7 +189,7 @@ fn three_instances_answer_like_one() {
     let (mut hits, mut empty, mut other_hits, mut other_totals) = (0, 0, 0, 0);
     let path = format!("/indexes/{INDEX}/search");
     for number in 0..queries {
-        let query = query(&mut rng, &texts);
+        let query = query(&mut rng, &texts, if file.is_some() { 0.0 } else { 0.4 });
         let host = network.hosts.choose(&mut rng).expect("there are three");
         let found = whole_answer(host, &path, &query);
         let (_, wanted) = ask(&single.host, "POST", &path, &query).expect("the single instance answers");
@@ -190,6 +207,7 @@ fn three_instances_answer_like_one() {
     println!(
         "{queries} searches: {hits} hits, {empty} without any; {other_hits} differ, {other_totals} in what is counted alone"
     );
+    assert!(hits > 0, "nothing is found");
     // Of real texts more words are like a word than are looked at, and each instance has a choice of its own.
     assert!(other_hits + other_totals == 0 || file.is_some(), "searches differ from one instance's");
 }

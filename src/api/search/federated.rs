@@ -27,7 +27,7 @@ use crate::api::uuids;
 use crate::app::App;
 use crate::control::{ControlState, Features};
 use crate::http::Response;
-use crate::network::headers::ASKED_SHARDS;
+use crate::network::headers::{ASKED_SHARDS, HYBRID_SHARE};
 
 /// By this header an instance tells another that the request is its share of a larger one.
 pub(super) const PROXY_HEADER: &str = "Meili-Proxy-Search";
@@ -36,7 +36,7 @@ pub(super) const PROXY_HEADER: &str = "Meili-Proxy-Search";
 ///
 /// # Errors
 /// Those of section 13.3 of the interface, query by query; then, index by index, those of the searches.
-pub(super) async fn answer(call: &Call<App>, queries: Vec<QueryParams>, federation: FederationParams) -> Answer {
+pub(super) async fn answer(call: &Call<App>, queries: Vec<QueryParams>, mut federation: FederationParams) -> Answer {
     let started = call.app.runtime.unix_time();
     let state = call.app.control.state();
     if !state.features.network && call.request.headers.get_str(PROXY_HEADER).is_some() {
@@ -44,6 +44,7 @@ pub(super) async fn answer(call: &Call<App>, queries: Vec<QueryParams>, federati
     }
     if let Some(asked) = call.request.headers.get_str(ASKED_SHARDS) {
         state.routing.check(asked)?;
+        federation.is_hybrid_share = call.request.headers.get(HYBRID_SHARE).is_some();
     }
     for (position, query) in queries.iter().enumerate() {
         check_query(query, &federation, state.features).map_err(|error| inside(position, error))?;
@@ -59,7 +60,7 @@ pub(super) async fn answer(call: &Call<App>, queries: Vec<QueryParams>, federati
     let (answer, remote_errors) = if routed.iter().all(|query| query.candidates == [None]) {
         (alone(call, &state, routed, &federation).await?, None)
     } else {
-        let found = network::search(call, &state, routed, &federation).await?;
+        let found = network::gather(call, &state, routed, &federation).await?.merged(&state, &federation);
         let errors = found.errors_json();
         (found.answer, Some(errors))
     };
@@ -248,6 +249,7 @@ fn request(federation: &FederationParams) -> FederatedRequest {
     FederatedRequest {
         page: federation.page,
         distinct: federation.distinct.clone(),
+        is_hybrid_share: federation.is_hybrid_share,
         merge_facets: federation.merge_facets.map(|merge| MergeFacets { values_max: merge.values_max }),
         ..FederatedRequest::default()
     }

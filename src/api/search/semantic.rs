@@ -23,9 +23,7 @@ pub(super) fn query(
         false => Ok(()),
     };
     let Some(hybrid) = &params.hybrid else { return Ok(None) };
-    let is_blank = params.request.query.as_deref().is_none_or(|query| query.trim().is_empty());
-    let has_other_query = params.vector.is_some() || params.media.is_some();
-    if hybrid.semantic_ratio == 0.0 || (is_blank && !has_other_query) {
+    if !is_semantic(params) {
         return check_media().map(|()| None);
     }
     if !view.settings.embedders.contains_key(&hybrid.embedder) {
@@ -35,8 +33,25 @@ pub(super) fn query(
     check_media()?;
     Ok(Some(SemanticQuery {
         embedder: hybrid.embedder.clone(),
-        ratio: if is_blank { 1.0 } else { hybrid.semantic_ratio as f32 },
+        ratio: if is_blank(params) { 1.0 } else { hybrid.semantic_ratio as f32 },
         vector: params.vector.as_ref().map(|numbers| numbers.iter().map(|number| *number as f32).collect()),
         media: params.media.clone().map(Arc::new),
     }))
+}
+
+fn is_blank(params: &SearchParams) -> bool {
+    params.request.query.as_deref().is_none_or(|query| query.trim().is_empty())
+}
+
+/// Whether a search goes by meaning, alone or not.
+pub(super) fn is_semantic(params: &SearchParams) -> bool {
+    let has_other_query = params.vector.is_some() || params.media.is_some();
+    let is_asked = params.hybrid.as_ref().is_some_and(|hybrid| hybrid.semantic_ratio != 0.0);
+    is_asked && (has_other_query || !is_blank(params))
+}
+
+/// The weight of words in a search by words and meaning; `None` for any other.
+pub(super) fn words_weight(params: &SearchParams) -> Option<f64> {
+    let ratio = params.hybrid.as_ref().map(|hybrid| hybrid.semantic_ratio as f32)?;
+    (is_semantic(params) && !is_blank(params) && ratio < 1.0).then(|| f64::from(1.0 - ratio))
 }

@@ -15,6 +15,7 @@ use super::{FederatedAnswer, FederatedFacets, MergeFacets};
 use crate::facets::distribution::{Distribution, FacetPlan, FacetValues, PlannedFacet};
 use crate::ids::{DocId, FieldId};
 use crate::search::gather::json_array;
+use crate::search::hybrid::GOOD_ENOUGH;
 use crate::search::pins::placed;
 use crate::search::request::PageRequest;
 use crate::settings::FacetOrder;
@@ -30,6 +31,8 @@ pub struct Part {
     pub facets: Vec<(String, Distribution)>,
     /// Whether a search stopped at its time budget.
     pub degraded: bool,
+    /// The vectors that were searched with, by query, where vectors are asked for.
+    pub query_vectors: Vec<(u64, Vec<f32>)>,
 }
 
 /// A hit with what it is merged by.
@@ -62,6 +65,8 @@ pub struct Combination {
     pub merge_facets: Option<MergeFacets>,
     /// How the values of an index's facets are shown; the usual way for an index that is missing.
     pub limits: BTreeMap<String, FacetLimits>,
+    /// Whether hits that were found by meaning are counted.
+    pub counts_semantic: bool,
 }
 
 /// How the values of the facets of an index are shown.
@@ -88,7 +93,9 @@ pub fn combine(mut parts: Vec<Part>, combination: &Combination) -> FederatedAnsw
     let facets = added(&mut parts);
     let mut pins: Vec<(u32, u64, PartHit)> = Vec::new();
     let mut lists: Vec<Vec<PartHit>> = Vec::new();
+    let mut query_vectors: BTreeMap<u64, Vec<f32>> = BTreeMap::new();
     for part in parts {
+        query_vectors.extend(part.query_vectors);
         let (pinned, ranked): (Vec<_>, Vec<_>) = part.hits.into_iter().partition(|hit| hit.pinned.is_some());
         pins.extend(pinned.into_iter().map(|hit| (hit.pinned.unwrap_or_default(), hit.position, hit)));
         lists.push(ranked);
@@ -96,16 +103,38 @@ pub fn combine(mut parts: Vec<Part>, combination: &Combination) -> FederatedAnsw
     pins.sort_by_key(|(place, position, _)| (*place, *position));
     let (kept, dropped) = merged(lists, combination, &facets);
     let list = placed(kept, pins.into_iter().map(|(place, _, hit)| (place, hit)));
-    let page: Vec<Vec<u8>> =
-        list.skip(combination.page.first()).take(combination.page.count()).map(|hit| hit.json).collect();
+    let page: Vec<PartHit> = list.skip(combination.page.first()).take(combination.page.count()).collect();
+    let semantic = page.iter().filter(|hit| hit.is_semantic()).count() as u64;
+    let page: Vec<Vec<u8>> = page.into_iter().map(|hit| hit.json).collect();
     FederatedAnswer {
         hits: json_array(&page),
         hit_count: page.len(),
         total: total.saturating_sub(dropped.len() as u64),
         facets: shown(facets, &dropped, combination),
         degraded,
-        ..FederatedAnswer::default()
+        semantic_hits: combination.counts_semantic.then_some(semantic),
+        query_vectors: query_vectors.into_iter().collect(),
+        part: Vec::new(),
     }
+}
+
+impl PartHit {
+    /// Whether it was found by meaning.
+    fn is_semantic(&self) -> bool {
+        self.values.iter().any(|value| matches!(value, ScoreValue::Similarity(_)))
+    }
+}
+
+/// Whether words alone answer a search by words and meaning: by words a whole page was found, up to `page`'s end, and each hit
+/// so well that `weight`, the share of words, leaves enough of its score.
+pub fn is_enough_by_words(parts: &[Part], page: PageRequest, weight: f64) -> bool {
+    let end = page.first().saturating_add(page.count());
+    let hits = || parts.iter().flat_map(|part| &part.hits);
+    let pins = hits().filter(|hit| hit.pinned.is_some()).count();
+    let mut scores: Vec<f64> = hits().filter(|hit| hit.pinned.is_none()).map(|hit| hit.score).collect();
+    scores.sort_by(|left, right| right.total_cmp(left));
+    scores.truncate(end);
+    scores.len() + pins >= end && scores.iter().all(|score| score * weight >= GOOD_ENOUGH)
 }
 
 /// All ranked hits in one list without repeats, and those that were dropped. `facets` gives indexes their numbers.
@@ -213,7 +242,7 @@ mod tests {
     fn part(hits: Vec<PartHit>, counts: &[(&str, u64)]) -> Part {
         let values = counts.iter().map(|(key, count)| ((*key).to_owned(), *count)).collect();
         let facets = Distribution { facets: vec![FacetValues { name: "g".into(), values, stats: None }] };
-        Part { total: hits.len() as u64, hits, facets: vec![("x".into(), facets)], degraded: false }
+        Part { total: hits.len() as u64, hits, facets: vec![("x".into(), facets)], ..Part::default() }
     }
 
     fn parts() -> Vec<Part> {
@@ -244,6 +273,24 @@ mod tests {
     }
 
     #[test]
+    fn hits_by_meaning_compete_and_are_counted() {
+        let mut parts = parts();
+        parts[0].hits[0].values = vec![ScoreValue::Similarity(0.6)];
+        let combination = Combination { counts_semantic: true, ..Combination::default() };
+        let answer = combine(parts.clone(), &combination);
+        assert_eq!((answer.hits.as_slice(), answer.semantic_hits), (&b"[3,4,1,2]"[..], Some(1)));
+        let first = Combination { page: PageRequest::Window { offset: 0, limit: 2 }, ..combination };
+        assert_eq!(combine(parts, &first).semantic_hits, Some(0));
+    }
+
+    #[test]
+    fn words_are_enough_where_a_page_is_full_of_good_hits() {
+        let enough = |limit, weight| is_enough_by_words(&parts(), PageRequest::Window { offset: 0, limit }, weight);
+        assert!(enough(2, 0.5) && !enough(3, 0.5) && enough(3, 0.7) && !enough(5, 1.0));
+        assert!(enough(4, 0.9) && !enough(4, 0.89));
+    }
+
+    #[test]
     fn pins_of_all_instances_keep_their_places() {
         let mut parts = parts();
         parts[1].hits.push(PartHit { pinned: Some(1), ..hit(9, 1, 1.0, "z") });
@@ -255,6 +302,7 @@ mod tests {
     fn values_survive_the_way_between_instances() {
         let values = [
             ScoreValue::Relevancy(0.924_242_424_242_424_2),
+            ScoreValue::Similarity(0.25),
             ScoreValue::Sort { value: crate::rank::SortValue::Text("a\"".into()), descending: true },
             ScoreValue::Sort { value: crate::rank::SortValue::Missing, descending: false },
             ScoreValue::Geo { distance: Some(1.5), descending: false },

@@ -16,7 +16,7 @@ use crate::ids::DocId;
 use crate::rank::score::Scorer;
 use crate::search::answer::SearchError;
 use crate::search::gather::{Ask, Gather, SearchedIndex, by_owner, json_array, unexpected};
-use crate::search::hybrid::{FoundHit, find};
+use crate::search::hybrid::{FoundHit, Whole, find};
 use crate::search::merge::Ranked;
 use crate::search::messages::{PartQuestion, PartReply};
 use crate::search::narrow::narrow;
@@ -142,7 +142,8 @@ impl<'f> Federation<'f> {
         if let Some(semantic) = &gather.request.semantic {
             let (_, access) = self.of(query);
             let way = (access.ask, self.pacer);
-            let found = find(&access.index, gather.request, semantic, way, limit).await.map_err(failed)?;
+            let whole = if self.request.is_hybrid_share { Whole::Share } else { Whole::All };
+            let found = find(&access.index, gather.request, semantic, way, (limit, whole)).await.map_err(failed)?;
             let first_is_semantic = usize::from(found.keyword.is_none());
             let place =
                 |hit: &FoundHit| (usize::from(hit.semantic) - usize::from(hit.semantic) * first_is_semantic, hit.at);
@@ -164,16 +165,22 @@ impl<'f> Federation<'f> {
         let (query, _) = self.of(number);
         let scorers: Vec<Scorer<'_>> =
             lists.iter().map(|ranked| Scorer::new(&ranked.question.plan, &ranked.facts)).collect();
+        // The two lists of a hybrid search were merged by their weights, by which those of several instances merge as well.
+        let ratio = self.requests[number].semantic.as_ref().map(|semantic| semantic.ratio);
+        let ratio = ratio.filter(|ratio| self.request.is_hybrid_share && *ratio < 1.0);
         let entry = |(list, at): (usize, usize)| {
             let hit = &lists[list].docs[at];
             let score = scorers[list].score(hit);
+            let plan = &lists[list].question.plan;
+            let share = ratio.map_or(1.0, |ratio| if plan.vector.is_some() { ratio } else { 1.0 - ratio });
+            let weight = query.weight * f64::from(share);
             Entry {
                 query: number,
                 position: query.position,
                 doc: hit.doc,
                 origin: Origin::Ranked { list, at },
                 score: score.global() * query.weight,
-                values: score_values(&lists[list].question.plan, hit, &score, query.weight),
+                values: score_values(plan, hit, &score, weight),
             }
         };
         places.into_iter().map(entry).collect()

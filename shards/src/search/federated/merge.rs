@@ -18,6 +18,8 @@ use crate::search::pins::PinnedDoc;
 pub enum ScoreValue {
     /// The score of adjacent rules about the query, times the weight.
     Relevancy(f64),
+    /// How near the document is to what is meant, times the weight. Compared with [`Self::Relevancy`] as its like.
+    Similarity(f64),
     /// The value of a field.
     Sort {
         /// The value.
@@ -91,10 +93,19 @@ impl Entry {
 }
 
 impl ScoreValue {
+    /// The number of one that is no value of the document.
+    pub(in crate::search) fn number(&self) -> Option<f64> {
+        match self {
+            Self::Relevancy(number) | Self::Similarity(number) => Some(*number),
+            Self::Sort { .. } | Self::Geo { .. } => None,
+        }
+    }
+
     /// As instances tell it each other.
     pub fn to_json(&self) -> Value {
         match self {
             Self::Relevancy(score) => json!({ "weightedScore": score }),
+            Self::Similarity(score) => json!({ "vectorSort": score }),
             Self::Sort { value, descending } => {
                 let value = match value {
                     SortValue::Number(number) => json!(number),
@@ -114,7 +125,7 @@ impl ScoreValue {
         let descending = || content.get("asc").and_then(Value::as_bool).map(|asc| !asc);
         Some(match kind.as_str() {
             "weightedScore" => Self::Relevancy(content.as_f64()?),
-            "vectorSort" => Self::Relevancy(content.as_f64()?),
+            "vectorSort" => Self::Similarity(content.as_f64()?),
             "sort" => {
                 let value = match content.get("value") {
                     Some(Value::Number(number)) => SortValue::Number(number.as_f64()?),
@@ -142,8 +153,10 @@ enum Compared {
 
 impl ScoreValue {
     fn compare(&self, other: &Self) -> Compared {
+        if let (Some(left), Some(right)) = (self.number(), other.number()) {
+            return Compared::Order(nearly_equal_or(left, right));
+        }
         Compared::Order(match (self, other) {
-            (Self::Relevancy(left), Self::Relevancy(right)) => nearly_equal_or(*left, *right),
             (Self::Sort { value, descending }, Self::Sort { value: other, descending: theirs }) => {
                 if descending != theirs {
                     return Compared::Opposite;
@@ -188,7 +201,7 @@ pub(in crate::search) fn score_values(plan: &RankPlan, hit: &RankedDoc, score: &
     };
     for (rule, rank) in plan.rules.rules.iter().zip(&score.ranks) {
         if *rule == Rule::Vector {
-            values.push(ScoreValue::Relevancy(score.global() * weight));
+            values.push(ScoreValue::Similarity(score.global() * weight));
             continue;
         }
         let Rule::Sort(number) = rule else {

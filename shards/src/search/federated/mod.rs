@@ -17,7 +17,7 @@ mod values;
 
 use std::sync::Arc;
 
-pub use combine::{Combination, FacetLimits, Part, PartHit, combine};
+pub use combine::{Combination, FacetLimits, Part, PartHit, combine, is_enough_by_words};
 pub use facets::FederatedFacets;
 pub use gather::{FederatedAccess, federated_search};
 pub use kinds::{RuleKind, are_compatible, rule_kinds};
@@ -42,6 +42,9 @@ pub struct FederatedRequest {
     pub merge_facets: Option<MergeFacets>,
     /// What becomes of the answer.
     pub role: FederatedRole,
+    /// Whether its queries are the shares of one search by words and meaning: they merge as its two lists do, and none of them
+    /// answers by words alone.
+    pub is_hybrid_share: bool,
     /// The name of this instance as hits show it; `None` shows none.
     pub instance: Option<Option<Arc<str>>>,
 }

@@ -33,7 +33,6 @@ pub fn compare(left: &[ScoreValue], right: &[ScoreValue]) -> Ordering {
 
 fn step(left: &ScoreValue, right: &ScoreValue) -> Ordering {
     match (left, right) {
-        (ScoreValue::Relevancy(left), ScoreValue::Relevancy(right)) => numbers(*left, *right),
         (ScoreValue::Sort { value, descending }, ScoreValue::Sort { value: other, .. }) => {
             other.compare(value, *descending)
         }
@@ -44,21 +43,14 @@ fn step(left: &ScoreValue, right: &ScoreValue) -> Ordering {
                 (left, right) => left.is_some().cmp(&right.is_some()),
             }
         }
-        (ScoreValue::Relevancy(number), _) => {
-            if *number == 0.0 {
-                Ordering::Less
-            } else {
-                Ordering::Greater
-            }
-        }
-        (_, ScoreValue::Relevancy(number)) => {
-            if *number == 0.0 {
-                Ordering::Greater
-            } else {
-                Ordering::Less
-            }
-        }
-        _ => Ordering::Equal,
+        _ => match (left.number(), right.number()) {
+            (Some(left), Some(right)) => numbers(left, right),
+            (Some(0.0), None) => Ordering::Less,
+            (Some(_), None) => Ordering::Greater,
+            (None, Some(0.0)) => Ordering::Greater,
+            (None, Some(_)) => Ordering::Less,
+            (None, None) => Ordering::Equal,
+        },
     }
 }
 

@@ -16,4 +16,4 @@ mod search;
 pub mod similar;
 
 pub use search::search;
-pub(in crate::search) use search::{FoundHit, find};
+pub(in crate::search) use search::{FoundHit, GOOD_ENOUGH, Whole, find};

@@ -23,7 +23,7 @@ use crate::search::plan;
 use crate::search::request::{PageRequest, SearchRequest, SemanticQuery};
 
 /// Words alone answer where each hit's weighted score reaches this.
-const GOOD_ENOUGH: f64 = 0.45;
+pub const GOOD_ENOUGH: f64 = 0.45;
 
 /// Where a hit of a search by meaning stands in the lists that it was found in.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ pub async fn search(
     plan::check(request, index.settings, index.fields)?;
     let total_max = index.settings.pagination.max_total_hits;
     let (offset, limit) = request.page.window(total_max);
-    let mut found = find(index, request, semantic, (ask, pacer), offset + limit).await?;
+    let mut found = find(index, request, semantic, (ask, pacer), (offset + limit, Whole::All)).await?;
     let merged = found.keyword.is_some() && found.semantic.is_some();
     if merged && !request.page.is_exact() && plan::distinct_field(request, index.settings).is_some() {
         // The interface counts no document of a group that the pages before have shown.
@@ -142,13 +142,22 @@ async fn write(
     gather.fetch(hits, format).await
 }
 
+/// Whether a search has all that there is to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::search) enum Whole {
+    /// It does, and may answer by words alone where these find well.
+    All,
+    /// It is the share of a larger one, of which this was decided.
+    Share,
+}
+
 /// Finds what a search by meaning, or by words and meaning, has up to the place `end`.
 pub(in crate::search) async fn find(
     index: &SearchedIndex<'_>,
     request: &SearchRequest,
     semantic: &SemanticQuery,
     (ask, pacer): (&dyn Ask, &dyn Pacer),
-    end: u64,
+    (end, whole): (u64, Whole),
 ) -> Result<Found, SearchError> {
     check(index, semantic)?;
     let page = match request.page {
@@ -175,7 +184,7 @@ pub(in crate::search) async fn find(
         let graph = gather.resolved_graph().await?;
         found.words = gather.match_words(&graph);
         let ranked = gather.ranked(graph, None, 0, end).await?;
-        let enough = is_enough(&ranked, semantic.ratio, count);
+        let enough = whole == Whole::All && is_enough(&ranked, semantic.ratio, count);
         (found.total, found.facets) = (ranked.total, ranked.facets.clone());
         found.hits = (0..ranked.docs.len().min(count)).map(|at| FoundHit { semantic: false, at }).collect();
         found.keyword = Some(ranked);

@@ -1,5 +1,7 @@
 //! Reading what another instance has found.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -27,7 +29,7 @@ pub(super) struct Shown<'a> {
 #[serde(rename_all = "camelCase")]
 struct Body<'a> {
     #[serde(borrow)]
-    hits: Vec<&'a RawValue>,
+    hits: Vec<Members<'a>>,
     #[serde(default)]
     estimated_total_hits: Option<u64>,
     #[serde(default)]
@@ -36,6 +38,8 @@ struct Body<'a> {
     facets_by_index: Map<String, Value>,
     #[serde(default)]
     degraded: bool,
+    #[serde(default)]
+    query_vectors: BTreeMap<String, Vec<f32>>,
 }
 
 /// Reads an answer.
@@ -49,10 +53,13 @@ pub(super) async fn read(runtime: &dyn Runtime, shown: &Shown<'_>, body: &[u8]) 
     let facets = body.facets_by_index.iter().map(|(uid, facets)| Some((uid.clone(), distribution(facets)?)));
     let facets: Option<Vec<(String, Distribution)>> = facets.collect();
     let facets = facets.ok_or_else(|| unreadable(shown.name, "its facets are no counts"))?;
-    let mut part = Part { hits: Vec::with_capacity(body.hits.len()), total, facets, degraded: body.degraded };
+    let vectors = body.query_vectors.into_iter().filter_map(|(query, vector)| Some((query.parse().ok()?, vector)));
+    let query_vectors = vectors.collect();
+    let mut part =
+        Part { hits: Vec::with_capacity(body.hits.len()), total, facets, degraded: body.degraded, query_vectors };
     let mut checkpoint = Checkpoint::default();
     for hit in body.hits {
-        let read = hit_of(shown, &part.facets, hit).map_err(|why| unreadable(shown.name, why))?;
+        let read = hit_of(shown, &part.facets, &hit).map_err(|why| unreadable(shown.name, why))?;
         part.hits.push(read);
         checkpoint.look(runtime).await;
     }
@@ -73,96 +80,118 @@ fn distribution(facets: &Value) -> Option<Distribution> {
 }
 
 /// One hit, without what only instances tell each other.
-fn hit_of(shown: &Shown<'_>, facets: &[(String, Distribution)], hit: &RawValue) -> Result<PartHit, String> {
-    let members: Members<'_> = serde_json::from_str(hit.get()).map_err(|error| error.to_string())?;
-    let mark = members.0.iter().find(|(name, _)| name == FEDERATION).ok_or("a hit has no `_federation`")?;
-    let Ok(Value::Object(mut mark)) = serde_json::from_str::<Value>(mark.1.get()) else {
-        return Err("the `_federation` of a hit is no object".into());
-    };
-    let values = mark.remove("weightedScoreValues").ok_or("a hit has no `weightedScoreValues`")?;
-    let values: Option<Vec<ScoreValue>> =
-        values.as_array().and_then(|values| values.iter().map(ScoreValue::from_json).collect());
+fn hit_of(shown: &Shown<'_>, facets: &[(String, Distribution)], hit: &Members<'_>) -> Result<PartHit, String> {
+    let mark = hit.get(FEDERATION).ok_or("a hit has no `_federation`")?;
+    let mut mark: Members<'_> =
+        serde_json::from_str(mark.get()).map_err(|_| "the `_federation` of a hit is no object")?;
+    let values = mark.take("weightedScoreValues").ok_or("a hit has no `weightedScoreValues`")?;
+    let values = serde_json::from_str::<Vec<Value>>(values.get()).ok();
+    let values: Option<Vec<ScoreValue>> = values.and_then(|values| values.iter().map(ScoreValue::from_json).collect());
     let values = values.ok_or("the `weightedScoreValues` of a hit cannot be read")?;
-    let score = mark.get("weightedRankingScore").and_then(Value::as_f64);
-    let score = score.ok_or("a hit has no `weightedRankingScore`")?;
-    let hidden = mark.remove("extra_document");
-    let pinned = mark.remove("pinnedPosition");
-    let pinned = pinned.and_then(|place| place.as_u64()).and_then(|place| u32::try_from(place).ok());
-    let index_uid = mark.get("indexUid").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let position = mark.get("queriesPosition").and_then(Value::as_u64).unwrap_or_default();
-    mark.insert("remote".into(), shown.name.into());
+    let score = mark.read::<f64>("weightedRankingScore").ok_or("a hit has no `weightedRankingScore`")?;
+    let hidden: Option<Members<'_>> =
+        mark.take("extra_document").and_then(|hidden| serde_json::from_str(hidden.get()).ok());
+    let pinned = mark.take("pinnedPosition").and_then(|place| serde_json::from_str::<u32>(place.get()).ok());
+    let index_uid = mark.read::<String>("indexUid").unwrap_or_default();
+    let position = mark.read::<u64>("queriesPosition").unwrap_or_default();
+    mark.take("remote");
     let fields = match shown.distinct {
-        Some(distinct) if pinned.is_none() => fields(&members, hidden.as_ref(), distinct, &index_uid, facets),
+        Some(distinct) if pinned.is_none() => fields(hit, hidden.as_ref(), distinct, &index_uid, facets),
         _ => Vec::new(),
     };
-    let json = members.written(&Value::Object(mark));
+    let mut shown_mark = Vec::with_capacity(128);
+    mark.write(&mut shown_mark, None, &[("remote", &Value::from(shown.name).to_string())]);
+    let mut json = Vec::with_capacity(hit.0.iter().map(|(_, value)| value.get().len() + 24).sum());
+    hit.write(&mut json, Some((FEDERATION, &shown_mark)), &[]);
     Ok(PartHit { json, index_uid: index_uid.into(), position, score, values, pinned, fields })
 }
 
 /// The values of the distinct field and of the facets of the index.
 fn fields(
     members: &Members<'_>,
-    hidden: Option<&Value>,
+    hidden: Option<&Members<'_>>,
     distinct: &str,
     uid: &str,
     facets: &[(String, Distribution)],
 ) -> Vec<(String, Vec<FieldValue>)> {
-    let hidden: Vec<(String, String)> = hidden
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .map(|(name, value)| (name.clone(), value.to_string()))
-        .collect();
+    let hidden = hidden.map_or(&[][..], |hidden| &hidden.0);
     let is_hidden = |name: &str| hidden.iter().any(|(other, _)| other == name);
     let own = facets.iter().filter(|(other, _)| other == uid).flat_map(|(_, facets)| &facets.facets);
     let paths = std::iter::once(distinct).chain(own.map(|facet| facet.name.as_str()).filter(|name| *name != distinct));
     let values = |path: &str| {
         let open = members.0.iter().filter(|(name, _)| !is_hidden(name));
-        let open = open.map(|(name, value)| (name.as_str(), value.get().as_bytes()));
-        let hidden = hidden.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        (path.to_owned(), values_at(open.chain(hidden), path))
+        let all = open.chain(hidden).map(|(name, value)| (&**name, value.get().as_bytes()));
+        (path.to_owned(), values_at(all, path))
     };
     paths.map(values).collect()
 }
 
 /// The members of an object in order, with their text.
-struct Members<'a>(Vec<(String, &'a RawValue)>);
+struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-impl Members<'_> {
-    /// The object with another `_federation`.
-    fn written(&self, federation: &Value) -> Vec<u8> {
-        let mut out = vec![b'{'];
-        for (at, (name, value)) in self.0.iter().enumerate() {
-            if at > 0 {
-                out.push(b',');
+impl<'a> Members<'a> {
+    fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| *value)
+    }
+
+    fn take(&mut self, name: &str) -> Option<&'a RawValue> {
+        let at = self.0.iter().position(|(other, _)| other == name)?;
+        Some(self.0.remove(at).1)
+    }
+
+    /// A value that is of this type.
+    fn read<T: Deserialize<'a>>(&self, name: &str) -> Option<T> {
+        self.get(name).and_then(|value| serde_json::from_str(value.get()).ok())
+    }
+
+    /// Writes the object, with another value for one member and with some more at the end.
+    fn write(&self, out: &mut Vec<u8>, other: Option<(&str, &[u8])>, more: &[(&str, &str)]) {
+        let mut before = b'{';
+        let mut member = |name: &str, value: &[u8]| {
+            out.push(before);
+            before = b',';
+            // Few names have anything to escape.
+            match name.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+                true => {
+                    out.push(b'"');
+                    out.extend_from_slice(name.as_bytes());
+                    out.push(b'"');
+                }
+                false => out.extend_from_slice(Value::from(name).to_string().as_bytes()),
             }
-            out.extend_from_slice(Value::from(name.as_str()).to_string().as_bytes());
             out.push(b':');
-            if name == FEDERATION {
-                out.extend_from_slice(federation.to_string().as_bytes());
-            } else {
-                out.extend_from_slice(value.get().as_bytes());
-            }
+            out.extend_from_slice(value);
+        };
+        for (name, value) in &self.0 {
+            let other = other.filter(|(other, _)| other == name).map(|(_, value)| value);
+            member(name, other.unwrap_or_else(|| value.get().as_bytes()));
+        }
+        more.iter().for_each(|(name, value)| member(name, value.as_bytes()));
+        if before == b'{' {
+            out.push(b'{');
         }
         out.push(b'}');
-        out
     }
 }
 
-impl<'de> Deserialize<'de> for Members<'de> {
+/// A name that is copied only where it holds an escape.
+#[derive(serde::Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Object;
         impl<'de> Visitor<'de> for Object {
-            type Value = Vec<(String, &'de RawValue)>;
+            type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
+                let mut members = Vec::with_capacity(8);
+                while let Some((name, value)) = map.next_entry::<Name<'de>, &'de RawValue>()? {
+                    members.push((name.0, value));
                 }
                 Ok(members)
             }
@@ -178,8 +207,7 @@ mod tests {
     use super::*;
 
     fn hit(text: &str, distinct: Option<&str>) -> Result<PartHit, String> {
-        let raw = RawValue::from_string(text.into()).unwrap();
-        hit_of(&Shown { name: "far", distinct }, &[], &raw)
+        hit_of(&Shown { name: "far", distinct }, &[], &serde_json::from_str(text).unwrap())
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Sending queries to other instances.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::app::App;
 use crate::auth::tenant::join_filters;
 use crate::control::ControlState;
 use crate::http::Method;
-use crate::network::headers::ASKED_SHARDS;
+use crate::network::headers::{ASKED_SHARDS, HYBRID_SHARE};
 use crate::network::routing::Routing;
 use crate::network::{Remote, failure};
 use crate::outgoing::{Deadlines, Request};
@@ -126,17 +127,20 @@ impl<'a> Ask<'a> {
             ApiError::new(ErrorCode::RemoteCouldNotSendRequest, message)
         })?;
         let shards: Option<Vec<&str>> = queries.iter().map(|query| query.shard.as_deref()).collect();
-        let queries: Vec<QueryParams> = queries.iter().map(|query| self.restricted(&query.query)).collect();
+        let queries: Vec<Cow<'_, QueryParams>> = queries.iter().map(|query| self.restricted(&query.query)).collect();
         let use_network = self.routing.network.leader.is_some().then_some(false);
-        let body = body(&queries.iter().collect::<Vec<_>>(), self.federation, use_network);
+        let queries: Vec<&QueryParams> = queries.iter().map(|query| &**query).collect();
+        let body = body(&queries, self.federation, use_network);
         let request = Request::new(Method::Post, url, Deadlines::all(time))
             .bearer(remote.search_api_key.as_deref())
             .header(PROXY_HEADER, "true")
-            .body("application/json", body.to_string().into_bytes());
+            .body("application/json", body)
+            .repeatable();
         let request = match shards {
             Some(shards) => request.header(ASKED_SHARDS, self.routing.question(shards)),
             None => request,
         };
+        let request = if self.federation.is_hybrid_share { request.header(HYBRID_SHARE, "true") } else { request };
         let answer = self.call.app.outgoing.fetch(request, ANSWER_BYTES_MAX).await;
         let answer = answer.map_err(|error| failure::unanswered(name, &error))?;
         match failure::refused(name, &answer) {
@@ -149,10 +153,10 @@ impl<'a> Ask<'a> {
     }
 
     /// A query with what a tenant's token adds: the other instance is asked with a key of the network, which knows no tenant.
-    fn restricted(&self, query: &QueryParams) -> QueryParams {
+    fn restricted<'q>(&self, query: &'q QueryParams) -> Cow<'q, QueryParams> {
+        let Some(tenant) = self.call.grant.tenant_filter(&query.index_uid) else { return Cow::Borrowed(query) };
         let mut query = query.clone();
-        let tenant = self.call.grant.tenant_filter(&query.index_uid);
-        query.search.filter = join_filters(query.search.filter.take(), tenant);
-        query
+        query.search.filter = join_filters(query.search.filter.take(), Some(tenant));
+        Cow::Owned(query)
     }
 }

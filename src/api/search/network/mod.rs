@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use shards::search::federated::{
-    Combination, FacetLimits, FederatedAnswer, FederatedFacets, FederatedRole, Part, combine,
+    Combination, FacetLimits, FederatedAnswer, FederatedFacets, FederatedRole, MergeFacets, Part, combine,
+    is_enough_by_words,
 };
 use shards::settings::FacetOrder;
 
@@ -24,6 +25,7 @@ pub(super) use self::single::Search;
 use super::federated::Plan;
 use super::multi::inside;
 use super::params::many::{FederationParams, QueryParams};
+use super::semantic;
 use crate::api::error::ApiError;
 use crate::api::router::Call;
 use crate::app::App;
@@ -44,44 +46,70 @@ impl Found {
     }
 }
 
-/// Answers queries of which some are for other instances.
+/// What the instances have found, before it is merged.
+pub(super) struct Gathered {
+    parts: Vec<Part>,
+    errors: BTreeMap<String, ApiError>,
+    merge_facets: Option<MergeFacets>,
+    /// Whether any query goes by meaning.
+    is_semantic: bool,
+}
+
+/// Has queries answered of which some are for other instances.
 ///
 /// # Errors
 /// Those of the queries for this instance; a remote that fails is named in the answer.
-pub(super) async fn search(
+pub(super) async fn gather(
     call: &Call<App>,
     state: &ControlState,
     routed: Vec<Routed>,
     federation: &FederationParams,
-) -> Result<Found, ApiError> {
+) -> Result<Gathered, ApiError> {
     let own_name = state.routing.network.own_name.as_deref();
+    let is_semantic = routed.iter().any(|query| semantic::is_semantic(&query.query.search));
     let (own, others): (Vec<Routed>, Vec<Routed>) = routed.into_iter().partition(|query| query.is_own(own_name));
     let local: Vec<(usize, QueryParams)> = own.into_iter().map(|query| (query.given, query.query)).collect();
     let asked_elsewhere: Vec<&str> = others.iter().map(|query| query.query.index_uid.as_str()).collect();
     let mut plan = Plan::new(call, state, &local, federation, &asked_elsewhere)?;
     plan.request.role = FederatedRole::Part;
     plan.request.instance = Some(own_name.map(Into::into));
+    let merge_facets = plan.request.merge_facets;
     let ask = Ask::new(call, state, federation);
     let searched = async {
         if local.is_empty() {
             return Ok(FederatedAnswer::default());
         }
-        call.app.reader.federated_search(plan.views.clone(), plan.request.clone()).await
+        call.app.reader.federated_search(plan.views.clone(), plan.request).await
     };
-    let (found, (mut parts, errors)) = futures_util::future::join(searched, ask.all(others)).await;
+    // The others first, so that they search while this core does.
+    let ((mut parts, errors), found) = futures_util::future::join(ask.all(others), searched).await;
     let found = found.map_err(|failed| match failed.query.and_then(|query| plan.positions.get(query)) {
         Some(position) => inside(*position, failed.error.into()),
         None => failed.error.into(),
     })?;
-    let facets = if let FederatedFacets::ByIndex(facets) = found.facets { facets } else { Vec::new() };
-    parts.insert(0, Part { hits: found.part, total: found.total, facets, degraded: found.degraded });
-    let combination = Combination {
-        page: federation.page,
-        is_distinct: federation.distinct.is_some(),
-        merge_facets: plan.request.merge_facets,
-        limits: limits(state, federation),
-    };
-    Ok(Found { answer: combine(parts, &combination), errors })
+    let FederatedAnswer { part: hits, total, degraded, query_vectors, facets, .. } = found;
+    let facets = if let FederatedFacets::ByIndex(facets) = facets { facets } else { Vec::new() };
+    parts.insert(0, Part { hits, total, facets, degraded, query_vectors });
+    Ok(Gathered { parts, errors, merge_facets, is_semantic })
+}
+
+impl Gathered {
+    /// Whether words alone answer a search of which they have this weight.
+    pub(super) fn is_enough_by_words(&self, federation: &FederationParams, weight: f64) -> bool {
+        is_enough_by_words(&self.parts, federation.page, weight)
+    }
+
+    /// All parts as one list.
+    pub(super) fn merged(self, state: &ControlState, federation: &FederationParams) -> Found {
+        let combination = Combination {
+            page: federation.page,
+            is_distinct: federation.distinct.is_some(),
+            merge_facets: self.merge_facets,
+            limits: limits(state, federation),
+            counts_semantic: self.is_semantic,
+        };
+        Found { answer: combine(self.parts, &combination), errors: self.errors }
+    }
 }
 
 /// How this instance shows the facets of the indexes asked for, as far as it has them.

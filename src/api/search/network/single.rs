@@ -6,13 +6,14 @@ use std::time::Duration;
 use shards::search::federated::FederatedFacets;
 use shards::search::{FacetAnswer, PageRequest, SearchAnswer, SearchRequest};
 
-use super::{Routed, instances, search, takes_part};
+use super::{Found, Routed, gather, instances, takes_part};
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::Call;
 use crate::api::search::envelope::Envelope;
 use crate::api::search::one::{OneSearch, metadata, no_personalization, wants_metadata};
 use crate::api::search::params::SearchParams;
 use crate::api::search::params::many::{FederationParams, MergeFacetsParams, QueryParams};
+use crate::api::search::semantic;
 use crate::api::uuids;
 use crate::app::App;
 use crate::control::ControlState;
@@ -60,7 +61,11 @@ impl Search {
             facets_by_index: facets.map(|names| BTreeMap::from([(uid.to_owned(), Some(names))])).unwrap_or_default(),
             distinct: request.distinct.clone(),
             show_performance_details: params.show_performance_details,
+            is_hybrid_share: semantic::words_weight(&params).is_some(),
         };
+        if let Some(view) = state.index(uid) {
+            semantic::query(&params, view, state.features)?;
+        }
         let personalized = params.user_context.is_some();
         let mut query = QueryParams { index_uid: uid.to_owned(), search: params, ..QueryParams::default() };
         query.search.request.facets = None;
@@ -97,9 +102,31 @@ impl Search {
 }
 
 impl NetworkSearch {
+    /// What all instances have found. A search by words and meaning asks for words first: whether these are enough is for
+    /// nobody to say who has only some of the documents.
+    async fn found(&self, call: &Call<App>, state: &ControlState) -> Result<Found, ApiError> {
+        let weight = self.routed.first().and_then(|routed| semantic::words_weight(&routed.query.search));
+        if let Some(weight) = weight {
+            let by_words = |routed: &Routed| {
+                let mut routed = routed.clone();
+                let search = &mut routed.query.search;
+                (search.hybrid, search.vector, search.media) = (None, None, None);
+                routed
+            };
+            let found = gather(call, state, self.routed.iter().map(by_words).collect(), &self.federation).await?;
+            if found.is_enough_by_words(&self.federation, weight) {
+                let mut found = found.merged(state, &self.federation);
+                found.answer.semantic_hits = Some(0);
+                return Ok(found);
+            }
+        }
+        let found = gather(call, state, self.routed.clone(), &self.federation).await?;
+        Ok(found.merged(state, &self.federation))
+    }
+
     async fn answer(&self, call: &Call<App>, started: Duration) -> Result<Vec<u8>, ApiError> {
         let state = call.app.control.state();
-        let found = search(call, &state, self.routed.clone(), &self.federation).await.map_err(alone)?;
+        let found = self.found(call, &state).await.map_err(alone)?;
         if self.personalized {
             return Err(no_personalization());
         }
@@ -125,7 +152,9 @@ impl NetworkSearch {
                 offset,
                 facets,
                 degraded: found.answer.degraded,
-                ..SearchAnswer::default()
+                semantic_hits: found.answer.semantic_hits,
+                // It is the same for all instances.
+                query_vector: found.answer.query_vectors.into_iter().next().map(|(_, vector)| vector),
             },
             took: call.app.runtime.unix_time().saturating_sub(started),
             request_uid: uuids::v7(&*call.app.runtime).to_string(),

@@ -57,6 +57,8 @@ pub struct FederationParams {
     pub distinct: Option<String>,
     /// Whether the answer says how long each step took.
     pub show_performance_details: bool,
+    /// Whether the queries are the shares of one search by words and meaning. Only instances say so.
+    pub is_hybrid_share: bool,
 }
 
 /// How facets are counted together.
