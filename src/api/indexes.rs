@@ -10,6 +10,8 @@ use super::router::{Answer, Call, Route};
 use super::tasks::{accepted, register as register_task};
 use crate::app::App;
 use crate::http::Response;
+use crate::network::headers;
+use crate::network::task::TaskNetwork;
 use crate::routes;
 use crate::tasks::task::{Content, Swap};
 
@@ -35,6 +37,10 @@ async fn list(call: Call<App>) -> Answer {
 
 async fn one(call: Call<App>) -> Answer {
     let uid = call.index_uid()?;
+    // An instance that is about to send documents looks whether it has to make the index.
+    if let Ok(Some(TaskNetwork::Import { from, change, .. })) = headers::read(&call.request.headers) {
+        call.app.control.may_import(change.network_version, from.remote_name).await?;
+    }
     let state = call.app.control.state();
     let view = state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?;
     Ok(Response::from_json(200, &object(uid, view)))

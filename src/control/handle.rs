@@ -100,6 +100,17 @@ impl ControlHandle {
         }
     }
 
+    /// Checks that the instance `name` may send documents for the change to a version of the network by now.
+    ///
+    /// # Errors
+    /// `import_task_without_network_task`, `network_version_mismatch`, `import_task_unknown_remote`, `internal`.
+    pub async fn may_import(&self, version: Uuid, name: String) -> Result<(), ApiError> {
+        match self.ask(ControlQuestion::MayImport(version, name)).await? {
+            ControlAnswer::Changed => Ok(()),
+            _ => Err(mismatch()),
+        }
+    }
+
     /// A page of tasks, as the body of the answer.
     ///
     /// # Errors

@@ -28,6 +28,8 @@ pub enum ControlQuestion {
     Change(ControlChange),
     /// Take in what another instance says about the change to this version of the network.
     Network(Uuid, Message),
+    /// Whether an instance of this name may send documents for the change to a version of the network.
+    MayImport(Uuid, String),
     /// A page of tasks.
     Tasks(Box<ListQuery>),
     /// One task.

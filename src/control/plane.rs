@@ -188,6 +188,10 @@ impl ControlPlane {
                 self.hear(version, message).await?;
                 ControlAnswer::Changed
             }
+            ControlQuestion::MayImport(version, name) => {
+                self.may_import(version, &name)?;
+                ControlAnswer::Changed
+            }
             ControlQuestion::Tasks(query) => ControlAnswer::Json(self.tasks_json(*query).await?),
             ControlQuestion::Task(uid, scope) => ControlAnswer::Json(self.task_json(uid, &scope)?),
             ControlQuestion::Payload(uid, scope) => ControlAnswer::Payload(self.payload(uid, &scope).await?),

@@ -103,14 +103,7 @@ impl Change {
     /// # Errors
     /// `network_version_mismatch`, `import_task_unknown_remote`, `import_task_already_received`.
     pub fn check_import(&self, from: &ImportFrom, metadata: &ImportMetadata, version: Uuid) -> Result<(), UserError> {
-        if version != self.version() {
-            let message = format!("The change under way leads to version {}, not {version}.", self.version());
-            return Err(UserError::new("network_version_mismatch", message));
-        }
-        if !self.topology.others().contains(from.remote_name.as_str()) {
-            let message = format!("The remote `{}` has no part in the change under way.", from.remote_name);
-            return Err(UserError::new("import_task_unknown_remote", message));
-        }
+        self.check_sender(&from.remote_name, version)?;
         let known = self.imports.get(&from.remote_name);
         let known = known.and_then(|imports| imports.indexes.get(from.index_name.as_deref().unwrap_or_default()));
         match metadata.task_key {
@@ -119,6 +112,19 @@ impl Change {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks that an instance takes part in this change, which leads to `version`.
+    fn check_sender(&self, name: &str, version: Uuid) -> Result<(), UserError> {
+        if version != self.version() {
+            let message = format!("The change under way leads to version {}, not {version}.", self.version());
+            return Err(UserError::new("network_version_mismatch", message));
+        }
+        if !self.topology.others().contains(name) {
+            let message = format!("The remote `{name}` has no part in the change under way.");
+            return Err(UserError::new("import_task_unknown_remote", message));
+        }
+        Ok(())
     }
 
     /// Takes note of what a task of this change imports.
@@ -240,6 +246,22 @@ impl ControlPlane {
         self.keep_steps(steps).await?;
         self.work.raise();
         Ok(())
+    }
+
+    /// Checks that an instance may look at what is here and send documents for the change to `version`. One that comes back to
+    /// a network is empty first: who saw its old indexes would not make them anew, with their settings.
+    ///
+    /// # Errors
+    /// `import_task_without_network_task` for now, `network_version_mismatch`, `import_task_unknown_remote`.
+    pub(crate) fn may_import(&self, version: Uuid, name: &str) -> Result<(), UserError> {
+        let change = self.change.borrow();
+        let has_ended = !version.is_nil() && version <= self.network.borrow().version;
+        let change = change.as_ref().ok_or_else(|| if has_ended { ended() } else { no_change() })?;
+        change.check_sender(name, version)?;
+        match change.topology.starts_empty && !change.steps.emptied {
+            true => Err(no_change()),
+            false => Ok(()),
+        }
     }
 
     /// Makes durable how far the change is.
