@@ -9,9 +9,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use ahash::AHashMap;
 use roaring::RoaringBitmap;
 
+use super::by_term::ByTerm;
 use super::classes::{ANY_CLASS, NodeDocs};
 use super::paths::{Path, Step};
 use super::plan::{Costs, RankPlan};
@@ -26,20 +26,14 @@ const DOCS_PER_WANTED: usize = if cfg!(test) { 2 } else { 4 };
 const BUCKET_DOCS_MIN: u64 = if cfg!(test) { 2 } else { 24 };
 /// A list of so many times the documents of a bucket is made when it is asked for again.
 const READY_SHARE: u64 = 2;
-/// Documents in all lists of a partition; starting over when there are more is rare, and what is in use comes back at once.
+/// Documents in all lists of a partition.
 const ALL_DOCS_MAX: usize = 150_000;
 /// The words that a term may stand for weigh as much as some documents.
 const TERM_DOCS: usize = 16;
 
-/// The lists of a partition at one epoch, by the term's text.
+/// The lists of a partition at one epoch.
 #[derive(Default)]
-pub struct ChampionLists(RefCell<Kept>);
-
-#[derive(Default)]
-struct Kept {
-    lists: AHashMap<String, Vec<Entry>>,
-    docs: usize,
-}
+pub struct ChampionLists(RefCell<ByTerm<Entry>>);
 
 /// A term that was met.
 struct Entry {
@@ -141,9 +135,7 @@ impl Champions {
 impl ChampionLists {
     /// The list of a term, if it was made.
     pub fn get(&self, plan: &RankPlan, term: DecidingTerm) -> Option<Rc<Champions>> {
-        let kept = self.0.borrow();
-        let known = kept.lists.get(&plan.graph.nodes[term.at].derivations.text)?;
-        known.iter().find(|entry| entry.order.fits(plan, term))?.list.clone()
+        self.0.borrow().find(text(plan, term), |entry| entry.order.fits(plan, term))?.list.clone()
     }
 
     /// Whether a list that is not there should be made for a bucket with `bucket` of the term's `all` documents. It costs more
@@ -153,9 +145,7 @@ impl ChampionLists {
         if bucket < BUCKET_DOCS_MIN || (!term.among_others && bucket == all) {
             return false;
         }
-        let text = &plan.graph.nodes[term.at].derivations.text;
-        let known = |entries: &Vec<Entry>| entries.iter().any(|entry| entry.order.fits(plan, term));
-        let is_met = self.0.borrow().lists.get(text).is_some_and(known);
+        let is_met = self.0.borrow().find(text(plan, term), |entry| entry.order.fits(plan, term)).is_some();
         if is_met || all <= bucket.saturating_mul(READY_SHARE) {
             return true;
         }
@@ -165,7 +155,7 @@ impl ChampionLists {
 
     /// Forgets everything.
     pub fn clear(&self) {
-        *self.0.borrow_mut() = Kept::default();
+        *self.0.borrow_mut() = ByTerm::default();
     }
 
     /// Keeps a list.
@@ -174,18 +164,15 @@ impl ChampionLists {
     }
 
     fn put(&self, plan: &RankPlan, term: DecidingTerm, list: Option<Rc<Champions>>) {
-        let mut kept = self.0.borrow_mut();
-        let cost = list.as_ref().map_or(0, |list| list.docs.len()) + TERM_DOCS;
-        if kept.docs + cost > ALL_DOCS_MAX {
-            *kept = Kept::default();
-        }
-        kept.docs += cost;
-        let known = kept.lists.entry(plan.graph.nodes[term.at].derivations.text.clone()).or_default();
-        match known.iter_mut().find(|entry| entry.order.fits(plan, term)) {
-            Some(entry) => entry.list = list,
-            None => known.push(Entry { order: TermOrder::new(plan, term), list }),
-        }
+        let docs = list.as_ref().map_or(0, |list| list.docs.len()) + TERM_DOCS;
+        let entry = Entry { order: TermOrder::new(plan, term), list };
+        let is_older = |other: &Entry| other.order.fits(plan, term);
+        self.0.borrow_mut().keep(text(plan, term), (entry, docs), ALL_DOCS_MAX, is_older);
     }
+}
+
+fn text(plan: &RankPlan, term: DecidingTerm) -> &str {
+    &plan.graph.nodes[term.at].derivations.text
 }
 
 #[cfg(test)]

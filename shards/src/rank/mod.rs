@@ -8,6 +8,7 @@
 //! costs add up along a path, so the tuple of a document is the lexicographic minimum over its paths.
 
 mod bucket;
+pub(crate) mod by_term;
 pub mod champions;
 pub mod classes;
 pub mod coarse;

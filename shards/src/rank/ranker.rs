@@ -308,11 +308,12 @@ impl Ranker {
         let classes = self.plan.rules.rules.contains(&Rule::Typo);
         let paths = self.visit(bucket.words.unwrap_or(0), classes, bucket.typos, &bucket.docs);
         let term = deciding_term(&self.plan, &paths);
-        if term.is_some_and(|term| self.take_champions(term, &bucket)) {
+        let list = term.and_then(|term| self.source.champions()?.get(&self.plan, term));
+        if list.as_ref().is_some_and(|list| self.take_champions(list, &bucket)) {
             return;
         }
         let evaluator = Evaluator::new(self.plan.clone(), self.source.clone(), self.node_docs.clone(), paths);
-        if let Some(term) = term.filter(|term| self.should_list(*term, &bucket)) {
+        if let Some(term) = term.filter(|term| list.is_none() && self.should_list(*term, &bucket)) {
             let docs = docs_of(term, &self.node_docs).iter().collect();
             let work = BucketWork::new(docs, evaluator, list_len(self.plan.wanted), false);
             self.list = Some(ListWork { term, work, listed: Vec::new(), bucket });
@@ -325,10 +326,8 @@ impl Ranker {
         self.bucket = Some(BucketWork::new(docs, evaluator, wanted, self.plan.one_per_group));
     }
 
-    /// Takes a bucket's best documents from the champion list of the term that decides their order; false when there is none or
-    /// it is too short.
-    fn take_champions(&mut self, term: DecidingTerm, bucket: &CoarseBucket) -> bool {
-        let Some(list) = self.source.champions().and_then(|lists| lists.get(&self.plan, term)) else { return false };
+    /// Takes a bucket's best documents from the champion list of the term that decides their order; false when it is too short.
+    fn take_champions(&mut self, list: &Champions, bucket: &CoarseBucket) -> bool {
         let room = self.plan.wanted.saturating_sub(self.out.len());
         let Some(found) = list.of_bucket(&bucket.docs, room) else { return false };
         self.cut |= (found.len() as u64) < bucket.docs.len();
@@ -345,9 +344,7 @@ impl Ranker {
     }
 
     fn should_list(&self, term: DecidingTerm, bucket: &CoarseBucket) -> bool {
-        let Some(lists) = self.source.champions().filter(|lists| lists.get(&self.plan, term).is_none()) else {
-            return false;
-        };
+        let Some(lists) = self.source.champions() else { return false };
         lists.should_make(&self.plan, term, bucket.docs.len(), self.node_docs.class(term.at, term.class).len())
     }
 

@@ -7,32 +7,23 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use ahash::AHashMap;
-
 use super::messages::RankQuestion;
 use crate::facets::Filter;
+use crate::rank::by_term::ByTerm;
 use crate::rank::{RankPlan, RankedPart};
 
 /// Longer answers are not kept.
 const DOCS_MAX: usize = 200;
-/// Documents in all answers of a partition; starting over when there are more is rare, and what is in use comes back at once.
+/// Documents in all answers of a partition.
 const ALL_DOCS_MAX: usize = 100_000;
-/// Lists of one term: the oldest goes when a client asks for it in ever new ways.
-const LISTS_OF_TERM_MAX: usize = 16;
 /// The most that one list may weigh of that.
 const LIST_DOCS_MAX: usize = 5_000;
 /// Lists of larger filters are not kept.
 const FILTER_SIZE_MAX: usize = 32;
 
-/// The answers of a partition at one epoch, by the term's text.
+/// The answers of a partition at one epoch.
 #[derive(Default)]
-pub struct TermAnswers(RefCell<Kept>);
-
-#[derive(Default)]
-struct Kept {
-    lists: AHashMap<String, Vec<List>>,
-    docs: usize,
-}
+pub struct TermAnswers(RefCell<ByTerm<List>>);
 
 /// The answer to one question.
 struct List {
@@ -72,14 +63,12 @@ fn term(question: &RankQuestion) -> Option<&str> {
 impl TermAnswers {
     /// The answer to an equal question.
     pub fn get(&self, question: &RankQuestion) -> Option<RankedPart> {
-        let kept = self.0.borrow();
-        let known = kept.lists.get(term(question)?)?;
-        known.iter().find(|list| list.answers(question)).map(|list| list.part.clone())
+        self.0.borrow().find(term(question)?, |list| list.answers(question)).map(|list| list.part.clone())
     }
 
     /// Forgets everything.
     pub fn clear(&self) {
-        *self.0.borrow_mut() = Kept::default();
+        *self.0.borrow_mut() = ByTerm::default();
     }
 
     /// Keeps an answer, if its question is of the kind.
@@ -87,17 +76,9 @@ impl TermAnswers {
         let Some(term) = term(question) else { return };
         let list = List { plan: question.plan.clone(), filter: question.filter.clone(), part: part.clone() };
         let cost = list.cost();
-        if cost > LIST_DOCS_MAX {
-            return;
+        if cost <= LIST_DOCS_MAX {
+            self.0.borrow_mut().keep(term, (list, cost), ALL_DOCS_MAX, |other| other.answers(question));
         }
-        let mut kept = self.0.borrow_mut();
-        if kept.docs + cost > ALL_DOCS_MAX {
-            *kept = Kept::default();
-        }
-        let lists = kept.lists.entry(term.to_owned()).or_default();
-        let surplus = (lists.len() >= LISTS_OF_TERM_MAX).then(|| lists.remove(0));
-        lists.push(list);
-        kept.docs = kept.docs + cost - surplus.map_or(0, |list| list.cost());
     }
 }
 
@@ -106,6 +87,7 @@ mod tests {
     use super::*;
     use crate::facets::parse_filter;
     use crate::query::{Derivations, Node, QueryGraph};
+    use crate::rank::by_term::OF_TERM_MAX;
 
     fn question(wanted: usize, scores: bool, filter: Option<&str>) -> RankQuestion {
         let filter = filter.map(|text| parse_filter(&text.into(), "invalid_search_filter").unwrap().unwrap());
@@ -149,10 +131,10 @@ mod tests {
     fn what_is_kept_of_a_term_is_bounded() {
         let lists = TermAnswers::default();
         let asked = |at: usize| question(20, true, Some(&format!("a = {at}")));
-        (0..2 * LISTS_OF_TERM_MAX).for_each(|at| lists.keep(&asked(at), &RankedPart::default()));
-        let kept = (0..2 * LISTS_OF_TERM_MAX).filter(|at| lists.get(&asked(*at)).is_some());
-        assert_eq!(kept.collect::<Vec<_>>(), (LISTS_OF_TERM_MAX..2 * LISTS_OF_TERM_MAX).collect::<Vec<_>>());
+        (0..2 * OF_TERM_MAX).for_each(|at| lists.keep(&asked(at), &RankedPart::default()));
+        let kept = (0..2 * OF_TERM_MAX).filter(|at| lists.get(&asked(*at)).is_some());
+        assert_eq!(kept.collect::<Vec<_>>(), (OF_TERM_MAX..2 * OF_TERM_MAX).collect::<Vec<_>>());
         let kept = lists.0.borrow();
-        assert_eq!(kept.docs, kept.lists.values().flatten().map(List::cost).sum::<usize>());
+        assert_eq!(kept.docs(), kept.all().map(List::cost).sum::<usize>());
     }
 }

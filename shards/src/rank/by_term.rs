@@ -1,0 +1,73 @@
+//! What is kept of terms while an epoch lasts, within bounds.
+
+use ahash::AHashMap;
+
+/// Things kept of one term: the oldest goes when a client asks for it in ever new ways, and looking among them stays quick.
+pub const OF_TERM_MAX: usize = 16;
+
+/// Things by the text of the term that they are about, each with its weight in documents.
+pub struct ByTerm<T> {
+    kept: AHashMap<String, Vec<(T, usize)>>,
+    docs: usize,
+}
+
+impl<T> Default for ByTerm<T> {
+    fn default() -> Self {
+        Self { kept: AHashMap::new(), docs: 0 }
+    }
+}
+
+impl<T> ByTerm<T> {
+    /// The one of a term that `fits`.
+    pub fn find(&self, term: &str, fits: impl Fn(&T) -> bool) -> Option<&T> {
+        self.kept.get(term)?.iter().map(|(thing, _)| thing).find(|thing| fits(thing))
+    }
+
+    /// Keeps a thing that weighs `docs` documents in the place of those that it `replaces`. When all would weigh more than
+    /// `docs_max`, everything is forgotten first: that is rare, and what is in use comes back at once.
+    pub fn keep(&mut self, term: &str, (thing, docs): (T, usize), docs_max: usize, replaces: impl Fn(&T) -> bool) {
+        if self.docs + docs > docs_max {
+            *self = Self::default();
+        }
+        let things = self.kept.entry(term.to_owned()).or_default();
+        let before: usize = things.iter().map(|(_, docs)| docs).sum();
+        things.retain(|(other, _)| !replaces(other));
+        if things.len() >= OF_TERM_MAX {
+            things.remove(0);
+        }
+        things.push((thing, docs));
+        let after: usize = things.iter().map(|(_, docs)| docs).sum();
+        self.docs = self.docs + after - before;
+    }
+}
+
+#[cfg(test)]
+impl<T> ByTerm<T> {
+    pub fn all(&self) -> impl Iterator<Item = &T> {
+        self.kept.values().flatten().map(|(thing, _)| thing)
+    }
+
+    pub fn docs(&self) -> usize {
+        self.docs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_term_is_bounded() {
+        let mut kept = ByTerm::default();
+        (0..2 * OF_TERM_MAX).for_each(|at| kept.keep("a", (at, 10), 1000, |_| false));
+        let known = |kept: &ByTerm<usize>| {
+            (0..2 * OF_TERM_MAX).filter(|at| kept.find("a", |thing| thing == at).is_some()).collect::<Vec<_>>()
+        };
+        assert_eq!(known(&kept), (OF_TERM_MAX..2 * OF_TERM_MAX).collect::<Vec<_>>());
+        assert_eq!(kept.docs, OF_TERM_MAX * 10);
+        kept.keep("a", (99, 5), 1000, |thing| *thing == OF_TERM_MAX);
+        assert_eq!((known(&kept).len(), kept.docs), (OF_TERM_MAX - 1, OF_TERM_MAX * 10 - 5));
+        kept.keep("b", (1, 900), 1000, |_| false);
+        assert_eq!((known(&kept).len(), kept.docs), (0, 900));
+    }
+}
