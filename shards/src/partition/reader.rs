@@ -383,7 +383,10 @@ impl TermSource for PartitionReader {
     }
 
     fn take_fault(&self) -> Option<String> {
-        self.damage.borrow_mut().take()
+        let fault = self.damage.borrow_mut().take()?;
+        // What was kept meanwhile may lack what could not be read.
+        self.forget_cached();
+        Some(fault)
     }
 
     fn cache(&self) -> Option<&QueryCache> {
