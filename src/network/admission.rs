@@ -10,7 +10,6 @@ use shards::network_shards::KeptShards;
 use uuid::Uuid;
 
 use super::Network;
-use super::change::{ended, no_change};
 use super::task::TaskNetwork;
 use crate::control::plane::ControlPlane;
 use crate::tasks::batcher::{ChangeGate, Gate};
@@ -70,10 +69,7 @@ impl ControlPlane {
             }
             Some(TaskNetwork::Import { from, metadata, change }) => {
                 let under_way = self.change.borrow();
-                // By the network in force: the change itself may just be getting its number together with this task.
-                let has_ended =
-                    !change.network_version.is_nil() && change.network_version <= self.network.borrow().version;
-                let under_way = under_way.as_ref().ok_or_else(|| if has_ended { ended() } else { no_change() })?;
+                let under_way = under_way.as_ref().ok_or_else(|| self.not_under_way(change.network_version))?;
                 under_way.check_import(from, metadata, change.network_version)?;
             }
             Some(TaskNetwork::Origin(origin)) => {

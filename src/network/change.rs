@@ -248,6 +248,15 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// The error of a message about the change to `version`, when none is under way. It tells by the network in force: the change
+    /// itself may just be getting its number together with this message.
+    pub(crate) fn not_under_way(&self, version: Uuid) -> UserError {
+        match !version.is_nil() && version <= self.network.borrow().version {
+            true => ended(),
+            false => no_change(),
+        }
+    }
+
     /// Checks that an instance may look at what is here and send documents for the change to `version`. One that comes back to
     /// a network is empty first: who saw its old indexes would not make them anew, with their settings.
     ///
@@ -255,8 +264,7 @@ impl ControlPlane {
     /// `import_task_without_network_task` for now, `network_version_mismatch`, `import_task_unknown_remote`.
     pub(crate) fn may_import(&self, version: Uuid, name: &str) -> Result<(), UserError> {
         let change = self.change.borrow();
-        let has_ended = !version.is_nil() && version <= self.network.borrow().version;
-        let change = change.as_ref().ok_or_else(|| if has_ended { ended() } else { no_change() })?;
+        let change = change.as_ref().ok_or_else(|| self.not_under_way(version))?;
         change.check_sender(name, version)?;
         match change.topology.starts_empty && !change.steps.emptied {
             true => Err(no_change()),

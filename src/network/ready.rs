@@ -26,7 +26,8 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 ///
 /// # Errors
 /// `feature_not_enabled`, `unprocessed_network_task`, `network_version_too_old` when another instance knows a later network;
-/// `network_version_mismatch` when one does not know the present one; `remote_could_not_send_request` when too few answer; and why an instance that stays gives no answer.
+/// `network_version_mismatch` when one does not know the present one; `remote_could_not_send_request` when too few answer; and
+/// why an instance that stays gives no answer.
 pub async fn check_others(client: &Client, change: &TopologyChange) -> Result<(), ApiError> {
     let (before, own_name) = (&change.before, change.own_name());
     let mut answering = usize::from(own_name.is_some_and(|name| before.remotes.contains_key(name)));
