@@ -13,14 +13,14 @@ use shards::engine::{
 };
 use shards::ids::CoreId;
 use shards::mesh::Mesh;
-use shards::runtime::{Queue, Runtime};
+use shards::runtime::{Nanos, Queue, Runtime};
 use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest};
 use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest, SimilarAnswer, SimilarRequest};
 use shards::timestamp::Timestamp;
 use time::OffsetDateTime;
 
 use crate::api::reader::Reader;
-use crate::api::router::Host;
+use crate::api::router::{Asked, Host};
 use crate::api::search::room::SearchRoom;
 use crate::archive::aside;
 use crate::auth::KeySet;
@@ -30,7 +30,9 @@ use crate::control::message::{ControlAnswer, ControlMesh, ControlQuestion};
 use crate::control::{CONTROL_CORE, ControlConfig, ControlError, ControlHandle, ControlPlane, Features};
 use crate::dumps;
 use crate::embedders::Embedders;
+use crate::http::Method;
 use crate::imports::{Import, ImportError};
+use crate::metrics::{Counting, Counts};
 use crate::network::deliveries::Patience;
 use crate::options::Options;
 use crate::outgoing::{AddressPolicy, Client, SystemSockets};
@@ -64,6 +66,10 @@ pub struct App {
     pub outgoing: Client,
     /// How many searches run and wait here.
     pub search_room: SearchRoom,
+    /// What this core counts.
+    pub counting: Rc<Counting>,
+    /// The way to the other cores' counts; none where there is one core alone.
+    mesh: Option<ServerMesh>,
 }
 
 impl App {
@@ -75,8 +81,22 @@ impl App {
         reader: Rc<dyn Reader>,
         outgoing: Client,
     ) -> Self {
-        let search_room = SearchRoom::new(options.searches_per_core, options.search_queue_max, runtime.core_count());
-        Self { runtime, control, options, reader, outgoing, search_room }
+        let search_room = search_room(&options, &*runtime);
+        Self { runtime, control, options, reader, outgoing, search_room, counting: Rc::default(), mesh: None }
+    }
+
+    /// What all cores have counted so far. A core that does not answer is left out.
+    pub async fn all_counts(&self) -> Counts {
+        let mut counts = counts(&self.counting, &self.search_room);
+        let Some(way) = &self.mesh else { return counts };
+        for core in (0..way.core_count).map(CoreId).filter(|core| *core != self.runtime.core()) {
+            match way.mesh.ask(core, Question::Counts).await {
+                Ok(Answer::Counts(more)) => counts.add(*more),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, core = core.0, "a core does not tell its counts"),
+            }
+        }
+        counts
     }
 }
 
@@ -100,6 +120,8 @@ pub enum Question {
     Control(ControlQuestion),
     /// About the partitions of indexes.
     Engine(engine::Question),
+    /// What the core has counted.
+    Counts,
 }
 
 /// The answer to a question of the same kind.
@@ -108,6 +130,8 @@ pub enum Answer {
     Control(Result<ControlAnswer, ControlError>),
     /// See [`engine::Question`].
     Engine(engine::Answer),
+    /// See [`Question::Counts`].
+    Counts(Box<Counts>),
 }
 
 /// The way from this core to the others.
@@ -129,11 +153,14 @@ impl App {
         options: Arc<Options>,
         import: Option<Import>,
     ) -> Result<Rc<Self>, OpenError> {
-        let way = Rc::new(ServerMesh { mesh: mesh.clone(), core_count: runtime.core_count() });
+        let server_mesh = ServerMesh { mesh: mesh.clone(), core_count: runtime.core_count() };
+        let way = Rc::new(server_mesh.clone());
         let core = Rc::new(Core {
             engine: Engine::new(runtime.clone(), way.clone(), engine_config(&options)),
             control: ControlHandle::new(way.clone()),
             plane: OnceCell::new(),
+            counting: Rc::default(),
+            search_room: search_room(&options, &*runtime),
         });
         let sockets = Rc::new(SystemSockets::new(runtime.clone()));
         let policy = AddressPolicy::new(options.allowed_networks.clone());
@@ -163,7 +190,9 @@ impl App {
         }
         core.control.opened().await;
         let reader = Rc::new(EngineReader(core.engine.clone()));
-        Ok(Rc::new(Self::new(runtime, core.control.clone(), options, reader, outgoing)))
+        let app = Self::new(runtime, core.control.clone(), options, reader, outgoing);
+        let (counting, search_room) = (core.counting.clone(), core.search_room.clone());
+        Ok(Rc::new(Self { counting, search_room, mesh: Some(server_mesh), ..app }))
     }
 }
 
@@ -184,12 +213,15 @@ struct Core {
     control: ControlHandle,
     /// On core 0, once it is open.
     plane: OnceCell<Rc<ControlPlane>>,
+    counting: Rc<Counting>,
+    search_room: SearchRoom,
 }
 
 impl Core {
     async fn answer(self: Rc<Self>, from: CoreId, question: Question) -> Answer {
         match question {
             Question::Engine(question) => Answer::Engine(self.engine.handle(from, question).await),
+            Question::Counts => Answer::Counts(Box::new(counts(&self.counting, &self.search_room))),
             Question::Control(ControlQuestion::Publish(state)) => {
                 self.control.publish(state);
                 Answer::Control(Ok(ControlAnswer::Published))
@@ -206,7 +238,7 @@ impl Question {
     /// The share of its core that answering takes.
     fn queue(&self) -> Queue {
         match self {
-            Self::Control(_) => Queue::Search,
+            Self::Control(_) | Self::Counts => Queue::Search,
             Self::Engine(question) => question.queue(),
         }
     }
@@ -277,7 +309,7 @@ impl EngineMesh for ServerMesh {
         async move {
             match asked.await? {
                 Answer::Engine(answer) => Ok(answer),
-                Answer::Control(_) => Err(AskError::Nobody { core: to }),
+                Answer::Control(_) | Answer::Counts(_) => Err(AskError::Nobody { core: to }),
             }
         }
         .boxed_local()
@@ -298,7 +330,7 @@ impl ControlMesh for ServerMesh {
         async move {
             match asked.await {
                 Ok(Answer::Control(answer)) => answer,
-                Ok(Answer::Engine(_)) => Err(ControlError::Unreachable),
+                Ok(Answer::Engine(_) | Answer::Counts(_)) => Err(ControlError::Unreachable),
                 Err(error) => {
                     tracing::error!(%error, core = to.0, "a question about the control plane has no answer");
                     Err(ControlError::Unreachable)
@@ -307,6 +339,18 @@ impl ControlMesh for ServerMesh {
         }
         .boxed_local()
     }
+}
+
+fn search_room(options: &Options, runtime: &dyn Runtime) -> SearchRoom {
+    SearchRoom::new(options.searches_per_core, options.search_queue_max, runtime.core_count())
+}
+
+/// What a core has counted, and how it stands.
+fn counts(counting: &Counting, room: &SearchRoom) -> Counts {
+    let now = room.occupancy();
+    let mut counts = counting.so_far();
+    (counts.searches_running, counts.searches_waiting) = (now.running, now.waiting);
+    counts
 }
 
 fn engine_config(options: &Options) -> EngineConfig {
@@ -356,5 +400,19 @@ impl Host for App {
 
     fn payload_bytes_max(&self) -> u64 {
         self.options.payload_bytes_max
+    }
+
+    fn stopwatch(&self) -> Option<Nanos> {
+        self.control.features().metrics.then(|| self.runtime.now())
+    }
+
+    fn answered(&self, method: Method, path: Asked<'_>, status: u16, started: Option<Nanos>) {
+        match path {
+            Asked::Route(pattern) => {
+                let took = started.map(|started| self.runtime.now().since(started));
+                self.counting.request(method, pattern, status, took);
+            }
+            Asked::Stray(path) => self.counting.stray_request(method, path, status),
+        }
     }
 }

@@ -13,6 +13,7 @@ pub mod functions;
 pub mod http;
 pub mod imports;
 pub mod logging;
+pub mod metrics;
 pub mod net;
 pub mod network;
 pub mod options;

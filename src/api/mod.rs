@@ -14,6 +14,7 @@ pub mod fields;
 pub mod indexes;
 pub mod keys;
 pub mod logs;
+pub mod metrics;
 pub mod network;
 pub mod page;
 pub mod reader;
@@ -23,7 +24,6 @@ pub mod search_rules;
 pub mod settings;
 pub mod stats;
 pub mod tasks;
-pub mod unbuilt;
 pub mod uuids;
 pub mod webhooks;
 
@@ -51,7 +51,7 @@ pub fn routes() -> Vec<Route<App>> {
         settings::routes::routes(),
         stats::routes(),
         tasks::routes(),
-        unbuilt::routes(),
+        metrics::routes(),
         webhooks::routes(),
     ];
     parts.into_iter().flatten().collect()

@@ -5,11 +5,13 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use serde_json::Value;
+use shards::runtime::Nanos;
 use smallvec::SmallVec;
 use time::OffsetDateTime;
 
@@ -26,6 +28,20 @@ pub trait Host: 'static {
     fn now(&self) -> OffsetDateTime;
     /// The largest body in bytes, after decompression.
     fn payload_bytes_max(&self) -> u64;
+    /// Some clock, while the times of answers are wanted.
+    fn stopwatch(&self) -> Option<Nanos>;
+    /// Takes note of an answer: to which verb, on which path, with which status, and what the stopwatch showed when the
+    /// request came.
+    fn answered(&self, method: Method, path: Asked<'_>, status: u16, started: Option<Nanos>);
+}
+
+/// The path of a request, as it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked<'p> {
+    /// The pattern of the route that has it.
+    Route(&'static str),
+    /// No route has it.
+    Stray(&'p str),
 }
 
 /// What a handler gives back.
@@ -141,6 +157,7 @@ pub struct Router<A> {
 }
 
 struct PathRoutes<A> {
+    pattern: &'static str,
     segments: Vec<Segment>,
     names_index: bool,
     verbs: Vec<(Method, Option<Action>, Handler<A>)>,
@@ -160,23 +177,17 @@ impl<A: Host> Router<A> {
         for route in routes {
             let segments: Vec<Segment> = split(route.pattern).map(Segment::of).collect();
             let names_index = route.pattern.starts_with("/indexes/{uid}");
-            let path = paths.entry(segments.clone()).or_insert(PathRoutes { segments, names_index, verbs: Vec::new() });
+            let pattern = route.pattern;
+            let new = PathRoutes { pattern, segments: segments.clone(), names_index, verbs: Vec::new() };
+            let path = paths.entry(segments).or_insert(new);
             path.verbs.push((route.method, route.action, route.handler));
         }
         Self { app, paths: paths.into_values().collect() }
     }
 
-    /// The route of a request, or the answer 404 or 405.
-    fn find(&self, method: Method, path: &str) -> Result<(Found<'_, A>, PathParams), Response> {
-        let matched = self.paths.iter().find_map(|routes| routes.matches(path).map(|params| (routes, params)));
-        let (routes, params) = matched.ok_or_else(|| Response::empty(404))?;
-        match routes.verbs.iter().find(|(verb, ..)| *verb == method) {
-            Some((_, action, handler)) => Ok((Found { routes, action: *action, handler: *handler }, params)),
-            None => {
-                let verbs: Vec<&str> = routes.verbs.iter().map(|(verb, ..)| verb.as_str()).collect();
-                Err(Response::empty(405).header("Allow", verbs.join(", ")))
-            }
-        }
+    /// The path that a request asks for with its parameters.
+    fn find(&self, path: &str) -> Option<(&PathRoutes<A>, PathParams)> {
+        self.paths.iter().find_map(|routes| routes.matches(path).map(|params| (routes, params)))
     }
 
     fn authorize(&self, found: &Found<'_, A>, params: &PathParams, headers: &Headers) -> Result<Grant, ApiError> {
@@ -186,10 +197,16 @@ impl<A: Host> Router<A> {
         Ok(authorize(header, action, index, &self.app.keys(), self.app.now())?)
     }
 
-    fn dispatch(&self, request: Request) -> Result<LocalBoxFuture<'static, Answer>, Response> {
-        let (found, path) = self.find(request.method, &request.path)?;
-        let grant = self.authorize(&found, &path, &request.headers).map_err(|error| error_response(&error))?;
-        Ok((found.handler)(Call { app: self.app.clone(), grant, request, path }))
+    /// The handler and what its caller may do, or the answer 401, 403 or 405.
+    fn enter<'r>(
+        &self,
+        routes: &'r PathRoutes<A>,
+        params: &PathParams,
+        (method, headers): (Method, &Headers),
+    ) -> Result<(Found<'r, A>, Grant), Response> {
+        let found = routes.verb(method)?;
+        let grant = self.authorize(&found, params, headers).map_err(|error| error_response(&error))?;
+        Ok((found, grant))
     }
 }
 
@@ -200,6 +217,17 @@ struct Found<'r, A> {
 }
 
 impl<A> PathRoutes<A> {
+    /// The route of a verb, or the answer 405.
+    fn verb(&self, method: Method) -> Result<Found<'_, A>, Response> {
+        match self.verbs.iter().find(|(verb, ..)| *verb == method) {
+            Some((_, action, handler)) => Ok(Found { routes: self, action: *action, handler: *handler }),
+            None => {
+                let verbs: Vec<&str> = self.verbs.iter().map(|(verb, ..)| verb.as_str()).collect();
+                Err(Response::empty(405).header("Allow", verbs.join(", ")))
+            }
+        }
+    }
+
     /// The parameters of a path that has this form.
     fn matches(&self, path: &str) -> Option<PathParams> {
         let mut params = PathParams::new();
@@ -234,16 +262,40 @@ impl<A: Host> Service for Router<A> {
     fn admit(&self, head: &Head) -> Result<u64, Response> {
         let has_body = head.headers.contains("content-length") || head.headers.contains("transfer-encoding");
         if has_body {
-            let (found, params) = self.find(head.method, &head.path)?;
-            self.authorize(&found, &params, &head.headers).map_err(|error| error_response(&error))?;
+            let refused = |asked, response: Response| {
+                self.app.answered(head.method, asked, response.status, self.app.stopwatch());
+                response
+            };
+            let Some((routes, params)) = self.find(&head.path) else {
+                return Err(refused(Asked::Stray(&head.path), Response::empty(404)));
+            };
+            let entered = self.enter(routes, &params, (head.method, &head.headers));
+            entered.map_err(|response| refused(Asked::Route(routes.pattern), response))?;
         }
         Ok(self.app.payload_bytes_max())
     }
 
     fn call(&self, request: Request) -> LocalBoxFuture<'static, Response> {
-        match self.dispatch(request) {
-            Ok(answer) => async move { answer.await.unwrap_or_else(|error| error_response(&error)) }.boxed_local(),
-            Err(response) => async move { response }.boxed_local(),
+        let (app, started, method) = (self.app.clone(), self.app.stopwatch(), request.method);
+        let Some((routes, path)) = self.find(&request.path) else {
+            app.answered(method, Asked::Stray(&request.path), 404, started);
+            return ready(Response::empty(404)).boxed_local();
+        };
+        let asked = Asked::Route(routes.pattern);
+        match self.enter(routes, &path, (method, &request.headers)) {
+            Err(response) => {
+                app.answered(method, asked, response.status, started);
+                ready(response).boxed_local()
+            }
+            Ok((found, grant)) => {
+                let answer = (found.handler)(Call { app: app.clone(), grant, request, path });
+                async move {
+                    let response = answer.await.unwrap_or_else(|error| error_response(&error));
+                    app.answered(method, asked, response.status, started);
+                    response
+                }
+                .boxed_local()
+            }
         }
     }
 }
@@ -265,13 +317,19 @@ macro_rules! routes {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
-    struct Server(Arc<KeySet>);
+    #[derive(Default)]
+    struct Server {
+        keys: Arc<KeySet>,
+        answered: RefCell<Vec<(Method, String, u16)>>,
+    }
 
     impl Host for Server {
         fn keys(&self) -> Arc<KeySet> {
-            self.0.clone()
+            self.keys.clone()
         }
 
         fn now(&self) -> OffsetDateTime {
@@ -280,6 +338,15 @@ mod tests {
 
         fn payload_bytes_max(&self) -> u64 {
             100
+        }
+
+        fn stopwatch(&self) -> Option<Nanos> {
+            Some(Nanos(1))
+        }
+
+        fn answered(&self, method: Method, path: Asked<'_>, status: u16, started: Option<Nanos>) {
+            assert_eq!(started, Some(Nanos(1)));
+            self.answered.borrow_mut().push((method, format!("{path:?}"), status));
         }
     }
 
@@ -303,7 +370,8 @@ mod tests {
             Delete "/indexes/{uid}/documents/{id}" DocumentsDelete => echo;
             Post "/indexes/{uid}/documents/fetch" DocumentsGet => body;
         };
-        Router::new(Rc::new(Server(Arc::new(KeySet::new(master_key, [])))), routes)
+        let keys = Arc::new(KeySet::new(master_key, []));
+        Router::new(Rc::new(Server { keys, answered: RefCell::default() }), routes)
     }
 
     fn answer(router: &Router<Server>, method: Method, path: &str) -> (u16, String) {
@@ -354,6 +422,30 @@ mod tests {
         assert_eq!(router.admit(&head(headers.clone())).unwrap_err().status, 401);
         headers.push("authorization", b"Bearer master");
         assert_eq!(router.admit(&head(headers)).unwrap(), 100);
+    }
+
+    #[test]
+    fn each_answer_is_counted_once_under_its_route() {
+        let router = router(Some("master"));
+        answer(&router, Method::Get, "/health");
+        answer(&router, Method::Get, "/indexes/a/documents/1");
+        answer(&router, Method::Put, "/indexes/a/documents/1");
+        answer(&router, Method::Get, "/nowhere");
+        let headers = Headers::from_pairs(&[("content-length", "5")]);
+        for path in ["/indexes/a/documents/fetch", "/nowhere"] {
+            let head = Head { method: Method::Post, path: path.into(), query: String::new(), headers: headers.clone() };
+            router.admit(&head).unwrap_err();
+        }
+        let counted = router.app.answered.take();
+        let wanted = [
+            (Method::Get, "Route(\"/health\")", 200),
+            (Method::Get, "Route(\"/indexes/{uid}/documents/{id}\")", 401),
+            (Method::Put, "Route(\"/indexes/{uid}/documents/{id}\")", 405),
+            (Method::Get, "Stray(\"/nowhere\")", 404),
+            (Method::Post, "Route(\"/indexes/{uid}/documents/fetch\")", 401),
+            (Method::Post, "Stray(\"/nowhere\")", 404),
+        ];
+        assert_eq!(counted, wanted.map(|(method, path, status)| (method, path.to_owned(), status)));
     }
 
     #[test]

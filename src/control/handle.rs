@@ -7,10 +7,11 @@ use std::sync::Arc;
 use shards::ids::CoreId;
 use uuid::Uuid;
 
+use super::features::Features;
 use super::inbox::Signal;
 use super::message::{
-    ControlAnswer, ControlChange, ControlError, ControlMesh, ControlQuestion, ControlStatus, ListQuery, Payload,
-    Selection,
+    ControlAnswer, ControlChange, ControlError, ControlFigures, ControlMesh, ControlQuestion, ControlStatus, ListQuery,
+    Payload, Selection,
 };
 use super::state::ControlState;
 use crate::api::error::{ApiError, ErrorCode};
@@ -50,6 +51,11 @@ impl ControlHandle {
     /// The newest state this core has heard of.
     pub fn state(&self) -> Arc<ControlState> {
         self.shared.state.borrow().clone()
+    }
+
+    /// The switches of the newest state; cheaper than the state, for what every request asks.
+    pub fn features(&self) -> Features {
+        self.shared.state.borrow().features
     }
 
     /// Takes over a state from core 0; an older one than the present is passed over.
@@ -161,6 +167,17 @@ impl ControlHandle {
     pub async fn status(&self) -> Result<ControlStatus, ApiError> {
         match self.ask(ControlQuestion::Status).await? {
             ControlAnswer::Status(status) => Ok(status),
+            _ => Err(mismatch()),
+        }
+    }
+
+    /// What the metrics need beyond the indexes.
+    ///
+    /// # Errors
+    /// `internal`.
+    pub async fn figures(&self) -> Result<ControlFigures, ApiError> {
+        match self.ask(ControlQuestion::Figures).await? {
+            ControlAnswer::Figures(figures) => Ok(*figures),
             _ => Err(mismatch()),
         }
     }

@@ -1,10 +1,12 @@
 //! What the cores ask the control core, what it tells them, and the answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use shards::error::UserError;
 use shards::ids::CoreId;
+use shards::timestamp::Timestamp;
 use uuid::Uuid;
 
 use super::features::Features;
@@ -14,7 +16,9 @@ use crate::chats::ChatChange;
 use crate::network::NetworkPatch;
 use crate::network::change::Message;
 use crate::search_rules::SearchRuleChange;
+use crate::tasks::batch::Progress;
 use crate::tasks::filter::{Filter, Page, Scope};
+use crate::tasks::kind::{Kind, Status};
 use crate::tasks::task::{BatchUid, NewTask, Numbering, Task, TaskUid};
 use crate::webhooks::WebhookChange;
 
@@ -42,6 +46,8 @@ pub enum ControlQuestion {
     Batch(BatchUid, Scope),
     /// What the statistics need beyond the indexes.
     Status,
+    /// What the metrics need beyond the indexes.
+    Figures,
     /// Give back space of the control store.
     CompactQueue,
     /// From core 0 to every other: the new state.
@@ -60,6 +66,8 @@ pub enum ControlAnswer {
     Payload(Payload),
     /// See [`ControlStatus`].
     Status(ControlStatus),
+    /// See [`ControlFigures`].
+    Figures(Box<ControlFigures>),
     /// Bytes of the control store before and after.
     Compacted {
         /// Before.
@@ -152,6 +160,25 @@ pub struct ControlStatus {
     pub file_bytes: u64,
     /// Bytes in use within them.
     pub used_bytes: u64,
+}
+
+/// What the metrics need beyond the indexes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ControlFigures {
+    /// As for the statistics.
+    pub status: ControlStatus,
+    /// How many tasks there are under each name of an index.
+    pub by_index: Vec<(String, u64)>,
+    /// How many there are in each status.
+    pub by_status: Vec<(Status, u64)>,
+    /// How many there are of each type.
+    pub by_kind: Vec<(Kind, u64)>,
+    /// When the oldest task was accepted that is not finished.
+    pub oldest_unfinished: Option<Timestamp>,
+    /// The batch in progress and how far it is.
+    pub processing: Option<(BatchUid, Progress)>,
+    /// The batch that ended last since the start, and how long it took.
+    pub ended: Option<(BatchUid, Duration)>,
 }
 
 /// The way from core to core, so that the server can wrap these messages with others.

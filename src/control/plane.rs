@@ -198,6 +198,7 @@ impl ControlPlane {
             ControlQuestion::Batches(query) => ControlAnswer::Json(self.batches_json(*query).await?),
             ControlQuestion::Batch(uid, scope) => ControlAnswer::Json(self.batch_json(uid, &scope)?),
             ControlQuestion::Status => ControlAnswer::Status(self.status()),
+            ControlQuestion::Figures => ControlAnswer::Figures(Box::new(self.figures())),
             ControlQuestion::CompactQueue => {
                 let (before, _) = self.store.sizes();
                 self.store.compact().await?;
@@ -271,7 +272,7 @@ impl ControlPlane {
         Timestamp::from_unix(self.runtime.unix_time())
     }
 
-    fn status(&self) -> ControlStatus {
+    pub(super) fn status(&self) -> ControlStatus {
         let (file_bytes, used_bytes) = self.store.sizes();
         let processing = self.processing.borrow();
         let indexes = processing.iter().flat_map(|processing| processing.batch.stats.indexes.keys().cloned());

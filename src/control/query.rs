@@ -4,9 +4,11 @@ use serde_json::{Value, json};
 use shards::error::UserError;
 use shards::runtime::Checkpoint;
 
-use super::message::{ControlError, ListQuery, Payload};
+use super::message::{ControlError, ControlFigures, ListQuery, Payload};
 use super::plane::{ControlPlane, Processing};
+use crate::tasks::batch::Batch;
 use crate::tasks::filter::{Page, Scope};
+use crate::tasks::kind::Kind;
 use crate::tasks::task::{BatchUid, Content, Status, Task, TaskUid};
 use crate::tasks::view;
 
@@ -92,6 +94,23 @@ impl ControlPlane {
             }
         }
         frame(shown, matching.len(), query.page)
+    }
+
+    /// What the metrics tell of tasks and batches, in one pass over what is in memory.
+    pub(super) fn figures(&self) -> ControlFigures {
+        let queue = self.queue.borrow();
+        let processing = self.processing.borrow();
+        let ended = self.ended.borrow();
+        let took = |batch: &Batch| Some((batch.uid, batch.finished_at?.since(batch.started_at)));
+        ControlFigures {
+            status: self.status(),
+            by_index: queue.counts_by_index(),
+            by_status: Status::ALL.map(|status| (status, queue.count_in_status(status))).to_vec(),
+            by_kind: Kind::ALL.map(|kind| (kind, queue.count_of_kind(kind))).to_vec(),
+            oldest_unfinished: queue.oldest_unfinished().map(|task| task.enqueued_at),
+            processing: processing.as_ref().map(|processing| (processing.batch.uid, processing.progress.clone())),
+            ended: ended.as_ref().and_then(took),
+        }
     }
 
     /// A batch as JSON; `None` when there is none or the scope hides it.

@@ -162,6 +162,26 @@ impl Queue {
         self.by_status.get(&status).cloned().unwrap_or_default()
     }
 
+    /// How many tasks are in a status.
+    pub fn count_in_status(&self, status: Status) -> u64 {
+        self.by_status.get(&status).map_or(0, RoaringBitmap::len)
+    }
+
+    /// How many tasks are of a kind.
+    pub fn count_of_kind(&self, kind: Kind) -> u64 {
+        self.by_kind.get(&kind).map_or(0, RoaringBitmap::len)
+    }
+
+    /// How many tasks are found under each name of an index, by name.
+    pub fn counts_by_index(&self) -> Vec<(String, u64)> {
+        self.by_index.iter().map(|(name, uids)| (name.clone(), uids.len())).collect()
+    }
+
+    /// The task of the lowest number that is not finished.
+    pub fn oldest_unfinished(&self) -> Option<&Rc<Task>> {
+        self.held.values().find(|task| !task.status.is_finished())
+    }
+
     /// The waiting tasks of one kind.
     pub fn enqueued_of(&self, kind: Kind) -> RoaringBitmap {
         match (self.by_status.get(&Status::Enqueued), self.by_kind.get(&kind)) {

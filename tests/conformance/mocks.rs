@@ -73,8 +73,9 @@ fn receive(from: &mut BufReader<TcpStream>) -> Option<Received> {
     loop {
         let mut line = String::new();
         from.read_line(&mut line).ok()?;
-        let Some((name, value)) = line.trim_end().split_once(':') else { break };
-        request.headers.push((name.to_owned(), value.trim().to_owned()));
+        // Blanks at the end of a value are kept, as the recordings have them.
+        let Some((name, value)) = line.trim_end_matches(['\r', '\n']).split_once(':') else { break };
+        request.headers.push((name.to_owned(), value.trim_start().to_owned()));
     }
     if let Some(length) = request.header("content-length").and_then(|n| n.parse::<usize>().ok()) {
         request.body.resize(length, 0);

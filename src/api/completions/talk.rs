@@ -16,6 +16,7 @@ use crate::chats::ChatSettings;
 use crate::chats::model::{SEARCH_FUNCTION, address, headers};
 use crate::chats::stream::{EventReader, FunctionCall, call_of_client, gather, piece};
 use crate::http::Method;
+use crate::metrics::Counter;
 use crate::outgoing::{Body, Deadlines, Request, SendError, Url};
 
 /// How often a model is asked in one talk.
@@ -124,6 +125,7 @@ impl Talk {
                 }
                 let chunk: Value = serde_json::from_str(&event)
                     .map_err(|error| Ended::Told(TalkError::new("json_deserialize_error", error)))?;
+                self.count_tokens(&chunk["usage"], body);
                 let Some(choice) = chunk["choices"].get(0) else {
                     return Ok(finish.as_deref() == Some("tool_calls"));
                 };
@@ -201,11 +203,27 @@ impl Talk {
             Ok(query) => query,
             Err(error) => return (error.to_string(), None, None),
         };
+        self.call.app.counting.count(Counter::ChatSearches, vec![("type", "internal".into())], 1);
         match chat::search(&self.call, query).await {
             Ok(ModelHits { sources, text }) => (text, Some(sources), None),
             Err(ModelSearchError::Search(error)) => (error.message, Some(Vec::new()), None),
             Err(ModelSearchError::Other(error)) => {
                 (format!("the search tool call failed with {}", error.message), None, Some(refused(&error)))
+            }
+        }
+    }
+
+    /// Counts the tokens that a piece of an answer tells of.
+    fn count_tokens(&self, usage: &Value, body: &Map<String, Value>) {
+        let model = body.get("model").and_then(Value::as_str).unwrap_or_default();
+        for (counter, name) in [
+            (Counter::ChatPromptTokens, "prompt_tokens"),
+            (Counter::ChatCompletionTokens, "completion_tokens"),
+            (Counter::ChatTokens, "total_tokens"),
+        ] {
+            if let Some(tokens) = usage[name].as_u64() {
+                let labels = vec![("model", model.to_owned()), ("workspace", self.call.param(0).to_owned())];
+                self.call.app.counting.count(counter, labels, tokens);
             }
         }
     }

@@ -65,6 +65,9 @@ pub(super) async fn answer(call: &Call<App>, queries: Vec<QueryParams>, mut fede
         (found.answer, Some(errors))
     };
     drop(place);
+    if answer.degraded {
+        call.app.counting.degraded_search();
+    }
     let envelope = Envelope {
         page: federation.page,
         answer,

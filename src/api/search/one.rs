@@ -69,6 +69,9 @@ impl OneSearch {
     /// Runs the search. Gives the body of its answer, which says that the time since `started` was spent on it.
     pub(super) async fn answer(&self, call: &Call<App>, started: Duration) -> Result<Vec<u8>, ApiError> {
         let mut answer = call.app.reader.search(self.view.clone(), self.request.clone()).await?;
+        if answer.degraded {
+            call.app.counting.degraded_search();
+        }
         if self.personalized {
             return Err(no_personalization());
         }

@@ -25,6 +25,15 @@ struct Shared {
     waiting_max: usize,
 }
 
+/// How full a room is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Searches that run.
+    pub running: u64,
+    /// Searches that wait for a place.
+    pub waiting: u64,
+}
+
 /// What becomes of a search that waited.
 enum Verdict {
     /// Its turn has come, and the place is its own already.
@@ -46,6 +55,15 @@ impl SearchRoom {
             waiting: RefCell::default(),
             waiting_max: waiting_max.div_ceil(usize::from(core_count.max(1))),
         }))
+    }
+
+    /// How many searches run, and how many wait.
+    pub fn occupancy(&self) -> Occupancy {
+        let waiting = self.0.waiting.borrow();
+        Occupancy {
+            running: self.0.running.get() as u64,
+            waiting: waiting.iter().filter(|turn| !turn.is_canceled()).count() as u64,
+        }
     }
 
     /// Waits for a place. `deadline` ends when this search has waited long enough; `random` draws lots.
@@ -133,6 +151,7 @@ mod tests {
         let mut second = Box::pin(room.enter(|| 0, pending()));
         let mut third = Box::pin(room.enter(|| 0, pending()));
         assert!(now(&mut second).is_none() && now(&mut third).is_none());
+        assert_eq!(room.occupancy(), Occupancy { running: 1, waiting: 2 });
         drop(first);
         assert!(now(&mut third).is_none());
         let second = now(&mut second).unwrap().unwrap();
