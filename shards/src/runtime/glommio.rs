@@ -1,10 +1,11 @@
 //! The runtime of a real core: one glommio executor. No other module of this crate names glommio, except for `cores`, which
 //! starts the executors.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::LocalBoxFuture;
@@ -33,6 +34,7 @@ pub(super) struct GlommioRuntime {
     disk: Rc<dyn Disk>,
     side_threads: SideThreads,
     polls: PollCount,
+    background: Background,
 }
 
 impl GlommioRuntime {
@@ -49,7 +51,7 @@ impl GlommioRuntime {
             |shares, latency, name| glommio::executor().create_task_queue(Shares::Static(shares), latency, name);
         let queues = [
             queue(1000, Latency::Matters(PREEMPTION), "search"),
-            queue(1000, Latency::NotImportant, "messages"),
+            queue(1000, Latency::Matters(PREEMPTION), "messages"),
             queue(300, Latency::NotImportant, "indexing"),
             queue(50, Latency::NotImportant, "upkeep"),
         ];
@@ -62,6 +64,7 @@ impl GlommioRuntime {
             disk,
             side_threads,
             polls,
+            background: Background::default(),
         }
     }
 
@@ -80,6 +83,28 @@ impl GlommioRuntime {
             Queue::Indexing => self.queues[2],
             Queue::Upkeep => self.queues[3],
         }
+    }
+}
+
+/// Lets what woke during a turn of indexing or upkeep go before the next such turn.
+///
+/// glommio 0.9 places a queue that wakes one unit of virtual time *behind* the first of those that are ready. Beside a queue
+/// that is always ready, every wake would wait for one whole further turn of it, on each of the two or three cores' turns that a
+/// search takes. So the first poll after a turn that was cut short gives the turn back unused: that costs the queue some
+/// units, and those that woke are then before it.
+#[derive(Clone, Default)]
+struct Background(Rc<Cell<bool>>);
+
+impl Background {
+    /// Polls a task of such a queue, unless it must stand back once.
+    fn poll<T>(&self, context: &mut Context<'_>, task: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+        if self.0.replace(false) {
+            let _ = pin!(glommio::executor().yield_task_queue_now()).poll(context);
+            return Poll::Pending;
+        }
+        let polled = task(context);
+        self.0.set(glommio::executor().need_preempt());
+        polled
     }
 }
 
@@ -113,11 +138,15 @@ impl Runtime for GlommioRuntime {
             task
         };
         let polls = self.polls.clone();
+        let background = matches!(queue, Queue::Indexing | Queue::Upkeep).then(|| self.background.clone());
         let guarded = async move {
             let mut task = pin!(catch_panic(task));
             let counted = poll_fn(|context| {
                 polls.count();
-                task.as_mut().poll(context)
+                match &background {
+                    Some(background) => background.poll(context, |context| task.as_mut().poll(context)),
+                    None => task.as_mut().poll(context),
+                }
             });
             if let Err(panicked) = counted.await {
                 tracing::error!(core = core.0, queue = ?queue, panic = %panicked, "task panicked");
