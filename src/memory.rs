@@ -22,6 +22,7 @@ const PURGE_DELAY_MS: libc::c_long = 3_600_000;
 /// Starts the thread, which lives as long as the process. Without it memory is given back as mimalloc does.
 pub fn give_back_aside() {
     let started = std::thread::Builder::new().name("memory".to_owned()).spawn(|| {
+        stand_back();
         loop {
             std::thread::park_timeout(EVERY);
             // SAFETY: may be called by any thread at any time; it gives back what is free in all arenas.
@@ -32,4 +33,12 @@ pub fn give_back_aside() {
         // SAFETY: sets a number that allocations read atomically.
         unsafe { mi_option_set(PURGE_DELAY, PURGE_DELAY_MS) };
     }
+}
+
+/// Has this thread run only where a processor would idle: giving back takes milliseconds at a time, which a core on the same
+/// processor would lose. Where the host refuses, it runs as any other.
+fn stand_back() {
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the pointer is to a local that outlives the call; 0 is the calling thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) };
 }
