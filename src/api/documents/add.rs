@@ -1,8 +1,11 @@
 //! Adding documents: the payload is checked whole before it is accepted, so that a refused request leaves no task.
 
+use std::rc::Rc;
+
 use shards::document::{PayloadCheck, PayloadFormat};
 use shards::error::UserError;
-use shards::runtime::Runtime;
+use shards::runtime::steps::doing;
+use shards::runtime::{Queue, Runtime, once};
 
 use crate::api::decode::{MediaType, Params, invalid_content_type, media_type, missing_content_type, missing_payload};
 use crate::api::error::{ApiError, ErrorCode};
@@ -17,8 +20,8 @@ use crate::tasks::task::{Content, Format, Method, NewTask};
 /// The types of documents, for messages.
 const ACCEPTED_TYPES: &str = "`application/json`, `application/x-ndjson`, `text/csv`";
 
-/// Bytes of a payload that are checked between two looks at the clock: about a quarter of a millisecond.
-const CHECK_BYTES: usize = 64 << 10;
+/// Bytes of a payload that are checked between two looks at the clock: less than a tenth of a millisecond.
+const CHECK_BYTES: usize = 16 << 10;
 
 /// What the query string says of an addition.
 #[derive(Debug, Default, PartialEq)]
@@ -49,9 +52,9 @@ async fn add(mut call: Call<App>, method: Method) -> Answer {
     // An instance that has no document to send says so by an empty payload.
     let says_nothing = body.iter().all(u8::is_ascii_whitespace)
         && matches!(headers::read(&call.request.headers), Ok(Some(TaskNetwork::Import { .. })));
-    let received = match says_nothing {
-        true => 0,
-        false => check_payload(&*call.app.runtime, payload_format(format), &body).await?,
+    let (body, received) = match says_nothing {
+        true => (body, 0),
+        false => check_payload(&call.app.runtime, payload_format(format), body).await?,
     };
     let content = Content::DocumentAddition {
         may_create_index: call.grant.allows(Action::IndexesCreate, &index),
@@ -67,10 +70,32 @@ async fn add(mut call: Call<App>, method: Method) -> Answer {
     Ok(accepted(&register(&call, task, Some(body)).await?))
 }
 
-/// Checks a payload and counts its documents, giving way to other work in between.
-async fn check_payload(runtime: &dyn Runtime, format: PayloadFormat, body: &[u8]) -> Result<u64, UserError> {
+/// Checks a payload and counts its documents; gives the payload back. A large one is checked with the shares of indexing, as
+/// it is part of a load: beside searches it would take every second turn.
+async fn check_payload(
+    runtime: &Rc<dyn Runtime>,
+    format: PayloadFormat,
+    body: Vec<u8>,
+) -> Result<(Vec<u8>, u64), ApiError> {
+    if body.len() <= CHECK_BYTES {
+        let documents = shards::document::check(format, &body).map_err(UserError::from)?;
+        return Ok((body, documents));
+    }
+    let (done, checked) = once();
+    let on = runtime.clone();
+    let check = async move {
+        let documents = check_in_steps(&*on, format, &body).await;
+        done.send(documents.map(|documents| (body, documents)));
+    };
+    runtime.spawn(Queue::Indexing, Box::pin(check));
+    let checked = checked.await.ok_or_else(|| ApiError::internal("the check of the payload ended early"))?;
+    Ok(checked?)
+}
+
+async fn check_in_steps(runtime: &dyn Runtime, format: PayloadFormat, body: &[u8]) -> Result<u64, UserError> {
     let mut check = PayloadCheck::new(body, format)?;
     loop {
+        doing("check of a payload");
         if let Some(documents) = check.advance(CHECK_BYTES)? {
             return Ok(documents);
         }
