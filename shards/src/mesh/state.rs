@@ -182,7 +182,15 @@ impl<Q: Send + 'static, A: Send + 'static> State<Q, A> {
 
     fn publish_to(&self, peer: &Peer<Q, A>) {
         if !self.in_turn.get() {
-            peer.publish(self.bell_of(peer.core));
+            self.publish(peer);
+        }
+    }
+
+    fn publish(&self, peer: &Peer<Q, A>) {
+        // Both, without short cut: questions and answers share the wake.
+        if peer.wires.questions_out.publish() | peer.wires.answers_out.publish() {
+            self.bell_of(peer.core).ring();
+            self.runtime.interrupt(peer.core);
         }
     }
 
@@ -192,9 +200,7 @@ impl<Q: Send + 'static, A: Send + 'static> State<Q, A> {
 
     pub(super) fn end_turn(&self) {
         self.in_turn.set(false);
-        for peer in self.peers() {
-            peer.publish(self.bell_of(peer.core));
-        }
+        self.peers().for_each(|peer| self.publish(peer));
     }
 
     pub(super) fn close(&self) {
@@ -210,13 +216,6 @@ impl<Q: Send + 'static, A: Send + 'static> State<Q, A> {
 }
 
 impl<Q, A> Peer<Q, A> {
-    fn publish(&self, bell: &Bell) {
-        // Both, without short cut: questions and answers share the wake.
-        if self.wires.questions_out.publish() | self.wires.answers_out.publish() {
-            bell.ring();
-        }
-    }
-
     pub(super) fn next_question(&self) -> Option<Asked<Q>> {
         self.wires.questions_in.pop()
     }

@@ -257,8 +257,8 @@ where
     }
     let core = seat.core;
     let disk = (seat.disk)(core);
-    let polls = seat.pulse.poll_count(core.0);
-    let runtime = GlommioRuntime::new(core, seat.core_count, seat.started, disk, seat.side_threads, polls);
+    let presence = seat.pulse.presence(core.0);
+    let runtime = GlommioRuntime::new(core, seat.core_count, seat.started, disk, seat.side_threads, presence);
     let (_beat, beating) = seat.pulse.beat(core.0);
     runtime.spawn_beat(beating);
     let runtime: Rc<dyn Runtime> = Rc::new(runtime);

@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use storage_engine::Disk;
 
-use super::pulse::PollCount;
+use super::pulse::Presence;
 use super::side_threads::SideThreads;
 use super::{Nanos, Queue, Runtime, SideThreadError, catch_panic};
 use crate::ids::CoreId;
@@ -33,7 +33,7 @@ pub(super) struct GlommioRuntime {
     random: RefCell<SmallRng>,
     disk: Rc<dyn Disk>,
     side_threads: SideThreads,
-    polls: PollCount,
+    presence: Presence,
     background: Background,
 }
 
@@ -45,13 +45,13 @@ impl GlommioRuntime {
         started: Instant,
         disk: Rc<dyn Disk>,
         side_threads: SideThreads,
-        polls: PollCount,
+        presence: Presence,
     ) -> Self {
         let queue =
             |shares, latency, name| glommio::executor().create_task_queue(Shares::Static(shares), latency, name);
         let queues = [
             queue(1000, Latency::Matters(PREEMPTION), "search"),
-            queue(1000, Latency::Matters(PREEMPTION), "messages"),
+            queue(1000, Latency::NotImportant, "messages"),
             queue(300, Latency::NotImportant, "indexing"),
             queue(50, Latency::NotImportant, "upkeep"),
         ];
@@ -63,8 +63,8 @@ impl GlommioRuntime {
             random: RefCell::new(SmallRng::from_os_rng()),
             disk,
             side_threads,
-            polls,
-            background: Background::default(),
+            background: Background { presence: presence.clone(), was_cut_short: Rc::default() },
+            presence,
         }
     }
 
@@ -92,18 +92,23 @@ impl GlommioRuntime {
 /// that is always ready, every wake would wait for one whole further turn of it, on each of the two or three cores' turns that a
 /// search takes. So the first poll after a turn that was cut short gives the turn back unused: that costs the queue some
 /// units, and those that woke are then before it.
-#[derive(Clone, Default)]
-struct Background(Rc<Cell<bool>>);
+#[derive(Clone)]
+struct Background {
+    presence: Presence,
+    was_cut_short: Rc<Cell<bool>>,
+}
 
 impl Background {
     /// Polls a task of such a queue, unless it must stand back once.
     fn poll<T>(&self, context: &mut Context<'_>, task: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
-        if self.0.replace(false) {
+        if self.was_cut_short.replace(false) {
             let _ = pin!(glommio::executor().yield_task_queue_now()).poll(context);
             return Poll::Pending;
         }
+        self.presence.set_in_background(true);
         let polled = task(context);
-        self.0.set(glommio::executor().need_preempt());
+        self.presence.set_in_background(false);
+        self.was_cut_short.set(glommio::executor().need_preempt());
         polled
     }
 }
@@ -137,12 +142,12 @@ impl Runtime for GlommioRuntime {
         } else {
             task
         };
-        let polls = self.polls.clone();
+        let presence = self.presence.clone();
         let background = matches!(queue, Queue::Indexing | Queue::Upkeep).then(|| self.background.clone());
         let guarded = async move {
             let mut task = pin!(catch_panic(task));
             let counted = poll_fn(|context| {
-                polls.count();
+                presence.count_poll();
                 match &background {
                     Some(background) => background.poll(context, |context| task.as_mut().poll(context)),
                     None => task.as_mut().poll(context),
@@ -175,6 +180,10 @@ impl Runtime for GlommioRuntime {
                 futures_lite::future::yield_now().await;
             }
         })
+    }
+
+    fn interrupt(&self, core: CoreId) {
+        self.presence.interrupt(core);
     }
 
     fn disk(&self) -> Rc<dyn Disk> {

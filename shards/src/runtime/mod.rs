@@ -97,6 +97,8 @@ pub trait Runtime {
     fn should_yield(&self) -> bool;
     /// Lets others run, then goes on.
     fn yield_now(&self) -> LocalBoxFuture<'static, ()>;
+    /// Has another core end its turn of indexing or upkeep soon, if it is in one: something more urgent was sent to it.
+    fn interrupt(&self, core: CoreId);
     /// The disk as this core reaches it.
     fn disk(&self) -> Rc<dyn Disk>;
     /// Runs a job that blocks or burns on a thread of a small pool shared by the whole process. Dropping the returned future

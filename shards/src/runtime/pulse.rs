@@ -8,11 +8,13 @@
 //! is ready and is woken only [`EVERY_QUIET`]: each wake costs some tens of microseconds, a tenth of a processor at the faster
 //! pace.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
+
+use crate::ids::CoreId;
 
 /// Between two wakes of a core at work.
 const EVERY: Duration = Duration::from_millis(2);
@@ -33,12 +35,26 @@ struct Pulsed {
     /// Wakes since the woken task was last polled.
     unanswered: AtomicU32,
     polls: AtomicU64,
+    /// Set while the core is in a turn of indexing or upkeep.
+    in_background: AtomicBool,
 }
 
 impl Pulsed {
     fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
         // An option is never half changed.
         self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Like [`Pulsed::wake`] for callers that may not wait: whoever else holds the waker wakes it just now, or the core is
+    /// starting or ending.
+    fn try_wake(&self) {
+        if self.unanswered.load(Ordering::Relaxed) < UNANSWERED_MAX
+            && let Ok(waker) = self.waker.try_lock()
+            && let Some(waker) = &*waker
+        {
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
+            waker.wake_by_ref();
+        }
     }
 
     fn wake(&self) {
@@ -51,16 +67,30 @@ impl Pulsed {
     }
 }
 
-/// Counts the polls of one core's tasks.
+/// What one core tells the others and the thread of itself.
 #[derive(Clone)]
-pub(super) struct PollCount {
+pub(super) struct Presence {
     cores: Arc<[Pulsed]>,
     core: usize,
 }
 
-impl PollCount {
+impl Presence {
+    /// Says whether a turn of indexing or upkeep has begun or ended. Only the core itself may call this.
+    pub(super) fn set_in_background(&self, is_in: bool) {
+        self.cores[self.core].in_background.store(is_in, Ordering::Relaxed);
+    }
+
+    /// Wakes another core's beat if that core is in a turn of indexing or upkeep, which a wake of this kind cuts short. A
+    /// core that is not is left alone: for one that is awake the wake costs both a system call and brings nothing.
+    pub(super) fn interrupt(&self, core: CoreId) {
+        let Some(pulsed) = self.cores.get(usize::from(core.0)) else { return };
+        if pulsed.in_background.load(Ordering::Relaxed) {
+            pulsed.try_wake();
+        }
+    }
+
     /// A task is polled. Only the core itself may call this.
-    pub(super) fn count(&self) {
+    pub(super) fn count_poll(&self) {
         let polls = &self.cores[self.core].polls;
         // Nobody else writes, so this needs no atomic addition.
         polls.store(polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -128,9 +158,9 @@ impl Pulse {
         Ok(Self { cores, _alive: alive })
     }
 
-    /// What counts a core's polls.
-    pub(super) fn poll_count(&self, core: u16) -> PollCount {
-        PollCount { cores: self.cores.clone(), core: usize::from(core) }
+    /// What a core tells of itself.
+    pub(super) fn presence(&self, core: u16) -> Presence {
+        Presence { cores: self.cores.clone(), core: usize::from(core) }
     }
 
     /// The part of one core, and the task to be woken: it does nothing but be there, in a queue whose wakes always reach the

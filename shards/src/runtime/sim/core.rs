@@ -125,6 +125,9 @@ impl Runtime for SimRuntime {
         Box::pin(futures_lite::future::yield_now())
     }
 
+    /// Turns are as short as [`Runtime::should_yield`] draws them.
+    fn interrupt(&self, _core: CoreId) {}
+
     fn disk(&self) -> Rc<dyn Disk> {
         self.disk.clone()
     }
