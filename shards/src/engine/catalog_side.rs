@@ -371,6 +371,7 @@ impl Engine {
             next.add_delta(usize::from(number.0), &delta);
         }
         self.write_catalog(first, Some(catalog), &next, std::mem::take(&mut plan.ids), cleared).await?;
+        plan.discard(&*self.runtime).await;
         Ok(Pending { epoch, layout: view.layout, catalog: next, touched })
     }
 

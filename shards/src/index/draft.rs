@@ -26,7 +26,7 @@ use crate::network_shards::KeptShards;
 use crate::partition::PartitionError;
 use crate::partition::trees::EXTERNAL_IDS;
 use crate::partition::writer::{ChangeKind, RecordChange, RecordChunk};
-use crate::runtime::Runtime;
+use crate::runtime::{Checkpoint, Runtime};
 use crate::segments::{Pieces, Segments};
 use crate::settings::Settings;
 use crate::vectors::change::is_user_provided;
@@ -425,6 +425,14 @@ impl Plan {
         self.changes
             .iter()
             .map(|(number, change)| (DocId(*number), change.kind, self.records.get(change.start, change.len as usize)))
+    }
+
+    /// Frees its memory in steps: that of a large batch takes milliseconds.
+    pub async fn discard(self, runtime: &dyn Runtime) {
+        let mut checkpoint = Checkpoint::default();
+        for _ in self.changes {
+            checkpoint.tick(runtime).await;
+        }
     }
 
     /// What the document of a change says about vectors.

@@ -22,6 +22,13 @@ const IS_TOLERANT: u32 = 8;
 /// The flags of an entry lie below the length of its list.
 const FLAG_BITS: u32 = 4;
 
+/// Entries handled between two looks at the clock: each touches memory anywhere, some tens of nanoseconds.
+const ENTRIES_PER_STEP: usize = 2048;
+/// Terms sorted at once: some ten microseconds.
+const SORTED_AT_ONCE: usize = 128;
+/// Terms with more first bytes in common are sorted at once however many they are: a word that long is rarely one of many.
+const COMMON_BYTES_MAX: usize = 32;
+
 /// What becomes of one term in one document.
 #[derive(Clone, Copy)]
 struct Entry {
@@ -99,7 +106,12 @@ impl Gatherer {
                 None => self.write_new_term(txn, *term, entries, runtime, &mut checkpoint).await?,
                 Some(_) => self.write_known_term(txn, *term, entries, runtime, &mut checkpoint).await?,
             }
-            counts.push((*term, before, self.counts_after(before.unwrap_or_default(), entries)));
+            let mut after = before.unwrap_or_default();
+            for some in entries.chunks(ENTRIES_PER_STEP) {
+                self.count(&mut after, some);
+                checkpoint.look(runtime).await;
+            }
+            counts.push((*term, before, after));
             checkpoint.tick(runtime).await;
         }
         let mut value = Vec::new();
@@ -127,27 +139,25 @@ impl Gatherer {
     /// Puts the entries in order of terms (by text), then documents.
     async fn group(&self, runtime: &dyn Runtime, checkpoint: &mut Checkpoint) -> Grouped {
         let mut ends = vec![0u32; self.terms.len()];
-        for entries in self.entries.chunks() {
+        for entries in self.entries.chunks().flat_map(|entries| entries.chunks(ENTRIES_PER_STEP)) {
             entries.iter().for_each(|entry| ends[entry.term as usize] += 1);
             checkpoint.look(runtime).await;
         }
-        // Terms are sorted in groups of the same first two bytes, so that no step takes long.
-        let mut groups: BTreeMap<u16, Vec<TermNo>> = BTreeMap::new();
+        let mut sorted = Vec::with_capacity(self.terms.len());
         let mut total = 0;
         for (term, end) in ends.iter_mut().enumerate() {
             let count = *end;
             *end = total;
             total += count;
             if count > 0 {
-                let text = self.terms.text(term as TermNo);
-                let first = u16::from_be_bytes([text[0], text.get(1).copied().unwrap_or(0)]);
-                groups.entry(first).or_default().push(term as TermNo);
+                sorted.push(term as TermNo);
             }
             checkpoint.tick(runtime).await;
         }
+        let sorted = self.sorted(sorted, runtime, checkpoint).await;
         let mut order = vec![0u32; self.entries.len()];
         let mut number = 0;
-        for entries in self.entries.chunks() {
+        for entries in self.entries.chunks().flat_map(|entries| entries.chunks(ENTRIES_PER_STEP)) {
             for entry in entries {
                 let end = &mut ends[entry.term as usize];
                 order[*end as usize] = number;
@@ -156,16 +166,38 @@ impl Gatherer {
             }
             checkpoint.look(runtime).await;
         }
-        let mut terms = Vec::new();
-        for (_, mut group) in groups {
-            group.sort_unstable_by(|a, b| self.terms.text(*a).cmp(self.terms.text(*b)));
-            for term in group {
-                let start = if term == 0 { 0 } else { ends[term as usize - 1] as usize };
-                terms.push((term, start..ends[term as usize] as usize));
-            }
-            checkpoint.look(runtime).await;
+        let mut terms = Vec::with_capacity(sorted.len());
+        for term in sorted {
+            let start = if term == 0 { 0 } else { ends[term as usize - 1] as usize };
+            terms.push((term, start..ends[term as usize] as usize));
+            checkpoint.tick(runtime).await;
         }
         Grouped { terms, order }
+    }
+
+    /// Terms by text. Many are spread by their first two bytes, then by the next two and so on, until a group is small
+    /// enough to be sorted in one step.
+    async fn sorted(&self, terms: Vec<TermNo>, runtime: &dyn Runtime, checkpoint: &mut Checkpoint) -> Vec<TermNo> {
+        let mut sorted = Vec::with_capacity(terms.len());
+        // What comes first is on top. With each group, how many bytes its terms have in common.
+        let mut groups = vec![(terms, 0)];
+        while let Some((mut terms, common)) = groups.pop() {
+            if terms.len() <= SORTED_AT_ONCE || common > COMMON_BYTES_MAX {
+                terms.sort_unstable_by(|a, b| self.terms.text(*a).cmp(self.terms.text(*b)));
+                sorted.append(&mut terms);
+                checkpoint.look(runtime).await;
+                continue;
+            }
+            // A term that ends here is with those that go on with zeros, and before them once sorted.
+            let byte = |term: TermNo, at: usize| self.terms.text(term).get(at).copied().unwrap_or(0);
+            let mut spread: BTreeMap<[u8; 2], Vec<TermNo>> = BTreeMap::new();
+            for term in terms {
+                spread.entry([byte(term, common), byte(term, common + 1)]).or_default().push(term);
+                checkpoint.tick(runtime).await;
+            }
+            groups.extend(spread.into_values().rev().map(|terms| (terms, common + 2)));
+        }
+        sorted
     }
 
     fn entry(&self, at: u32) -> Entry {
@@ -176,7 +208,8 @@ impl Gatherer {
         self.lists.get(u64::from(entry.start), (entry.len_and_flags >> FLAG_BITS) as usize)
     }
 
-    fn counts_after(&self, mut counts: TermCounts, entries: &[u32]) -> TermCounts {
+    /// Counts what `entries` of a term change.
+    fn count(&self, counts: &mut TermCounts, entries: &[u32]) {
         for at in entries {
             let flags = self.entry(*at).len_and_flags;
             let change = |count: u32, was: u32, is: u32| {
@@ -185,7 +218,6 @@ impl Gatherer {
             counts.documents = change(counts.documents, WAS, IS);
             counts.tolerant = change(counts.tolerant, WAS_TOLERANT, IS_TOLERANT);
         }
-        counts
     }
 
     async fn write_new_term(
@@ -205,7 +237,7 @@ impl Gatherer {
             if let Some((first, block)) = writer.push(entry.doc, self.list(entry)) {
                 block_key(self.terms.text(term), first, &mut key);
                 txn.put(POSTINGS, &key, &block)?;
-                checkpoint.tick(runtime).await;
+                checkpoint.look(runtime).await;
             }
         }
         if let Some((first, block)) = writer.finish() {
@@ -234,7 +266,7 @@ impl Gatherer {
             let (here, later) = entries.split_at(count);
             self.rewrite_block(txn, text, &block, here)?;
             entries = later;
-            checkpoint.tick(runtime).await;
+            checkpoint.look(runtime).await;
         }
         Ok(())
     }

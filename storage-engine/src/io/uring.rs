@@ -21,12 +21,13 @@ const MAP_BYTES_MIN: u64 = 64 << 20;
 
 /// One read or write of the ring is at most this long: longer ones hold up all that wait behind them, and copying them
 /// holds the core.
-const TRANSFER_BYTES_MAX: usize = 256 << 10;
+const TRANSFER_BYTES_MAX: usize = 128 << 10;
 
 /// Groups of writes with at most this many bytes go to the helper thread as one job.
 const HELPER_BYTES_MAX: usize = 512 << 10;
-/// Writes of a larger group that are in flight at once.
-const WRITES_IN_FLIGHT: usize = 8;
+/// Writes of a larger group that are in flight at once. They begin in one step of the core, and the kernel's thread that
+/// copies them takes the same processor.
+const WRITES_IN_FLIGHT: usize = 2;
 
 /// Files of the operating system, through the executor that polls the futures.
 #[derive(Clone, Default)]

@@ -13,8 +13,8 @@ use crate::io::{DiskError, DiskFile, Piece};
 
 /// Neighbouring pages are written together, up to this many bytes.
 const WRITE_BYTES_MAX: usize = 256 << 10;
-/// Other tasks get their turn after this many nodes encoded: some hundred microseconds of work.
-const YIELD_NODES: usize = 64;
+/// Other tasks get their turn after this many nodes encoded: some ten microseconds of work.
+const YIELD_NODES: usize = 16;
 /// The file grows by at least this much, so that its length seldom changes.
 const GROWTH_BYTES_MIN: u64 = 256 << 10;
 
