@@ -262,7 +262,7 @@ impl Gatherer {
                 return self.write_new_term(txn, term, entries, runtime, checkpoint).await;
             };
             let within = |at: &u32| block.next.is_none_or(|next| self.entry(*at).doc < next);
-            let count = entries.partition_point(within);
+            let count = entries.partition_point(within).min(ENTRIES_PER_STEP);
             let (here, later) = entries.split_at(count);
             self.rewrite_block(txn, text, &block, here)?;
             entries = later;
