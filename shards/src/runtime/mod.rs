@@ -39,7 +39,7 @@ pub enum Queue {
     /// Somebody waits for the answer: requests and searches.
     Search,
     /// The mesh's own task, with the shares of search. Apart, since a wake from another core into a queue that matters for
-    /// latency costs that core a system call even while this one is awake.
+    /// latency costs that core a system call even while this one is awake; [`Runtime::interrupt`] makes it where it pays.
     Messages,
     /// Batches of documents and settings.
     Indexing,

@@ -1,4 +1,4 @@
-//! Wakes every core now and then, from outside.
+//! Wakes every core now and then, from outside; and what cores let each other see, to cut short a turn of indexing.
 //!
 //! glommio 0.9 takes "asked to yield before the first task of this turn ran" for "no task is ready", and then sleeps beside
 //! ready tasks until some event wakes it. That happens when a thread loses its processor for longer than the preemption

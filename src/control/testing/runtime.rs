@@ -117,6 +117,9 @@ impl Runtime for TestRuntime {
         futures_lite::future::yield_now().boxed_local()
     }
 
+    /// There is no other core.
+    fn interrupt(&self, _core: CoreId) {}
+
     fn disk(&self) -> Rc<dyn Disk> {
         self.disk.clone()
     }
