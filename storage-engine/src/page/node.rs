@@ -282,8 +282,9 @@ impl<'a> PageRef<'a> {
         };
         let wanted_word = first_word(wanted, 0, wanted.len());
         let (mut low, mut high) = (0, count);
+        let mut probe = Probe::first(self, wanted_word, wanted.len());
         while low < high {
-            let middle = (low + high) / 2;
+            let middle = probe.next(low, high);
             let cell = u16_at(self.bytes, HEADER_BYTES + middle * SLOT_BYTES)?;
             let (start, len) = (cell + lengths_bytes, u16_at(self.bytes, cell)?);
             // Most keys differ within their first bytes, so that the whole of them is rarely looked at.
@@ -298,6 +299,12 @@ impl<'a> PageRef<'a> {
             }
         }
         Some(Err(low))
+    }
+
+    /// The first bytes of an entry's key, as [`first_word`] gives them.
+    fn word(self, at: usize) -> Option<u64> {
+        let cell = u16_at(self.bytes, HEADER_BYTES + at * SLOT_BYTES)?;
+        Some(first_word(self.bytes, cell + self.lengths_bytes(), u16_at(self.bytes, cell)?))
     }
 
     fn value(self, at: usize) -> Option<ValueRef<'a>> {
@@ -315,6 +322,66 @@ impl<'a> PageRef<'a> {
     fn child(self, at: usize) -> Option<PageNo> {
         let (_, start) = self.key_rest(at, BRANCH_LENGTHS_BYTES)?;
         u64_at(self.bytes, start).map(PageNo)
+    }
+}
+
+/// Where a search looks next.
+///
+/// Each look at a page that is not in the processor's caches costs more than many comparisons there. Keys that are numbers lie
+/// evenly, so it begins where the key would be if all did: that, and a place near it, is most often all there is to see.
+enum Probe {
+    /// At a guess.
+    Guess(usize),
+    /// So far from the guess, on the side where the key is.
+    Near(usize),
+    /// In the middle.
+    Halves,
+}
+
+/// Nodes of fewer entries are searched by halves.
+const GUESSED_ENTRIES_MIN: usize = 8;
+/// Longer keys are no numbers.
+const NUMBER_BYTES_MAX: usize = 8;
+/// Entries by which a guess is usually wrong, at most.
+const GUESS_REACH: usize = 3;
+
+impl Probe {
+    /// Where to begin among the keys of a page; `len` is the length of what is looked for.
+    fn first(page: PageRef<'_>, wanted: u64, len: usize) -> Self {
+        let count = page.count();
+        if count < GUESSED_ENTRIES_MIN || len > NUMBER_BYTES_MAX {
+            return Self::Halves;
+        }
+        if page.kind() == KIND_LEAF {
+            // Numbers that documents were given in order have no gaps.
+            let last_bit = u64::BITS - 8 * len.clamp(1, 8) as u32;
+            let from_first = |first| wanted.saturating_sub(first) >> last_bit;
+            return page
+                .word(0)
+                .map_or(Self::Halves, |first| Self::Guess(from_first(first).min(count as u64) as usize));
+        }
+        // The first key of a branch is empty.
+        let (Some(least), Some(greatest)) = (page.word(1), page.word(count - 1)) else { return Self::Halves };
+        let (whole, part) = (greatest.saturating_sub(least).max(1), wanted.saturating_sub(least));
+        let from_first = u128::from(part) * (count as u128 - 2) / u128::from(whole);
+        Self::Guess(1 + from_first.min(count as u128) as usize)
+    }
+
+    /// The entry to look at, from `low` to before `high`.
+    fn next(&mut self, low: usize, high: usize) -> usize {
+        match *self {
+            Self::Guess(at) => {
+                let at = at.clamp(low, high - 1);
+                *self = Self::Near(at);
+                at
+            }
+            Self::Near(guess) => {
+                *self = Self::Halves;
+                let at = if low > guess { guess + GUESS_REACH } else { guess.saturating_sub(GUESS_REACH) };
+                at.clamp(low, high - 1)
+            }
+            Self::Halves => usize::midpoint(low, high),
+        }
     }
 }
 
