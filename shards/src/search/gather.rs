@@ -306,9 +306,10 @@ impl<'g> Gather<'g> {
                 replies.push(*reply);
             }
             let complete = replies.iter().all(|reply| reply.part.complete || reply.expired);
-            let counts = facets
-                .as_ref()
-                .map(|plan| facet_answer(plan, replies.iter_mut().map(|reply| std::mem::take(&mut reply.facets))));
+            let counts = facets.as_ref().map(|plan| {
+                let counts: Vec<&FacetCounts> = replies.iter().map(|reply| &*reply.facets).collect();
+                facet_answer(plan, &counts)
+            });
             let mut ranked = merge(question, replies, limits, &pins);
             ranked.facets = counts;
             if self.request.page.is_exact() && !ranked.question.plan.one_per_group {
@@ -319,7 +320,7 @@ impl<'g> Gather<'g> {
                 if narrows && (facets.is_some() || !ranked.removed.values.is_empty()) {
                     let (total, counts) = narrow(self.index.partitions, self.ask, &[&ranked], facets.clone()).await?;
                     ranked.total = total;
-                    ranked.facets = facets.map(|plan| facet_answer(&plan, std::iter::once(counts)));
+                    ranked.facets = facets.map(|plan| facet_answer(&plan, &[&counts]));
                 }
                 return Ok(ranked);
             }
@@ -423,10 +424,15 @@ pub(super) async fn by_owner<I: Clone, R>(
 }
 
 /// The counts of all partitions together.
-pub(super) fn facet_answer(plan: &FacetPlan, counts: impl Iterator<Item = FacetCounts>) -> FacetAnswer {
+pub(super) fn facet_answer(plan: &FacetPlan, counts: &[&FacetCounts]) -> FacetAnswer {
     let mut all = FacetCounts::default();
-    counts.for_each(|counts| all.merge(counts));
-    let shown = all.finish(plan);
+    let shown = match counts {
+        [only] => only.finish(plan),
+        several => {
+            several.iter().for_each(|counts| all.merge(counts));
+            all.finish(plan)
+        }
+    };
     FacetAnswer { distribution: shown.distribution_json(), stats: shown.stats_json() }
 }
 

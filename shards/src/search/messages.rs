@@ -158,7 +158,7 @@ pub struct RankedReply {
     /// Those of [`RankQuestion::pinned`] that the partition has and the filter admits.
     pub pinned: Vec<DocId>,
     /// Counts of the facets asked for.
-    pub facets: FacetCounts,
+    pub facets: Arc<FacetCounts>,
     /// The documents that [`RankQuestion::show`] asked for, as JSON objects.
     pub shown: Vec<(DocId, Vec<u8>)>,
     /// Whether time ran out.

@@ -31,7 +31,7 @@ pub(super) async fn narrow(
     for reply in try_join_all(asked).await? {
         let PartReply::Narrowed(left, facets) = reply else { return Err(unexpected()) };
         total += left;
-        counts.merge(*facets);
+        counts.merge(&facets);
     }
     Ok((total, counts))
 }

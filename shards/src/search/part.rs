@@ -160,15 +160,14 @@ async fn rank(
     let by_words = question.plan.vector.is_none();
     if by_words
         && !question.time_left.is_zero()
-        && let Some(part) = partition.term_answers().and_then(|answers| answers.get(&question))
+        && let Some((part, facets)) = partition.term_answers().and_then(|answers| answers.get(&question))
     {
-        let facets = FacetCounts::default();
         return Ok(PartReply::Ranked(Box::new(ranked_reply(&partition, part, &question, facets, pacer).await?)));
     }
     let deadline = pacer.now() + question.time_left;
     let (mut ranker, pinned) = ranker(&partition, &question, pacer).await?;
     doing("facet counts");
-    let facets = match &question.facets {
+    let facets = Arc::new(match &question.facets {
         Some(plan) if pinned.is_empty() => {
             count_facets(&*partition, plan, ranker.candidates(), pacer).await.map_err(column_error)?
         }
@@ -177,7 +176,7 @@ async fn rank(
             count_facets(&*partition, plan, &counted, pacer).await.map_err(column_error)?
         }
         None => FacetCounts::default(),
-    };
+    });
     doing("rank");
     let mut expired = by_words && question.time_left.is_zero() && ranker.has_rules();
     let part = if let Some(query) = &question.plan.vector {
@@ -198,7 +197,7 @@ async fn rank(
         ranker.finish(expired).map_err(SearchError::Partition)?
     };
     if let Some(answers) = partition.term_answers().filter(|_| by_words && !expired) {
-        answers.keep(&question, &part);
+        answers.keep(&question, &part, &facets);
     }
     let mut reply = ranked_reply(&partition, part, &question, facets, pacer).await?;
     let (number, count) = partition.place();
@@ -212,7 +211,7 @@ async fn ranked_reply(
     partition: &Rc<dyn SearchPartition>,
     part: RankedPart,
     question: &RankQuestion,
-    facets: FacetCounts,
+    facets: Arc<FacetCounts>,
     pacer: &dyn Pacer,
 ) -> Result<RankedReply, SearchError> {
     doing("show");

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use ahash::AHashMap;
+use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
 use super::keys;
@@ -26,6 +27,9 @@ const ALL_BYTES_MAX: usize = 16 << 20;
 const LIST_BYTES: usize = 64;
 /// To look up a document's values takes about so many times as long as to come by them in passing.
 const LOOK_UP_COST: u64 = 4;
+
+/// Up to so many lists for each document counted it is cheaper to have a place for every list than to look for those met.
+const LISTS_PER_DOCUMENT: u64 = 8;
 
 /// The values of one field.
 pub struct ResidentField {
@@ -55,13 +59,24 @@ enum State {
 
 impl ResidentField {
     /// The values of some documents: each list that they have, how many have it, and the first that does.
-    pub fn lists_of(&self, documents: impl Iterator<Item = u32>, into: &mut AHashMap<u32, (u64, u32)>) {
-        for document in documents {
-            let list = self.of_documents.get(document as usize).copied().unwrap_or(0);
-            if list > 0 {
-                into.entry(list - 1).and_modify(|(count, _)| *count += 1).or_insert((1, document));
+    pub fn lists_of(&self, documents: &RoaringBitmap) -> Vec<(u32, u64, u32)> {
+        let of = |document: u32| self.of_documents.get(document as usize).copied().unwrap_or(0).checked_sub(1);
+        let found = documents.iter().filter_map(|document| Some((of(document)?, document)));
+        if self.lists.len() as u64 > documents.len().saturating_mul(LISTS_PER_DOCUMENT) {
+            let mut counts: AHashMap<u32, (u64, u32)> = AHashMap::new();
+            for (list, document) in found {
+                counts.entry(list).or_insert((0, document)).0 += 1;
             }
+            return counts.into_iter().map(|(list, (count, first))| (list, count, first)).collect();
         }
+        let mut counts: Vec<(u64, u32)> = vec![(0, 0); self.lists.len()];
+        for (list, document) in found {
+            let Some((count, first)) = counts.get_mut(list as usize) else { continue };
+            *first = if *count == 0 { document } else { *first };
+            *count += 1;
+        }
+        let counts = counts.into_iter().zip(0..).filter(|((count, _), _)| *count > 0);
+        counts.map(|((count, first), list)| (list, count, first)).collect()
     }
 
     /// The values of a list.

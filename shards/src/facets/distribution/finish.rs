@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use ahash::AHashMap;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::count::{FacetCounts, FieldCounts};
+use super::counts::{FacetCounts, FieldCounts};
 use super::{EXACT_DOCUMENTS_MAX, FacetPlan};
 use crate::facets::normalise::{number_of_bits, number_text};
 use crate::settings::FacetOrder;
@@ -61,16 +61,16 @@ impl Shown {
 }
 
 fn shown(counts: &FieldCounts, order: FacetOrder, values_max: u64, documents: u64) -> Vec<(String, u64)> {
-    let mut numbers: Vec<(u64, u64)> = counts.numbers.iter().map(|(bits, count)| (*bits, *count)).collect();
+    let mut numbers = counts.numbers.clone();
     let mut strings: Vec<_> = counts.strings.iter().collect();
     if order == FacetOrder::Count {
         numbers.sort_by_key(|(bits, count)| Reverse((*count, *bits)));
-        strings.sort_by(|left, right| (right.1.count, right.0).cmp(&(left.1.count, left.0)));
+        strings.sort_by(|left, right| (right.count, right.value).cmp(&(left.count, left.value)));
         if let Some(all) = &counts.all {
             let rank = |bits: u64| all.numbers.binary_search(&bits).unwrap_or_default();
             numbers = found_by_count(numbers, all.numbers.len(), |(bits, count)| (rank(*bits), *count));
             let rank = |value: &str| all.strings.binary_search_by(|other| (**other).cmp(value)).unwrap_or_default();
-            strings = found_by_count(strings, all.strings.len(), |(value, count)| (rank(value), count.count));
+            strings = found_by_count(strings, all.strings.len(), |counted| (rank(counted.value), counted.count));
         }
     }
     let mut numbers: Vec<(String, u64)> =
@@ -79,7 +79,7 @@ fn shown(counts: &FieldCounts, order: FacetOrder, values_max: u64, documents: u6
     if by_document {
         numbers.sort_by(|left, right| left.0.cmp(&right.0));
     }
-    let strings = strings.into_iter().map(|(_, count)| (count.spelling.to_string(), count.count));
+    let strings = strings.into_iter().map(|counted| (counted.spelling.to_owned(), counted.count));
     let mut shown = Shown::default();
     if by_document {
         let limit = usize::try_from(values_max).unwrap_or(usize::MAX);

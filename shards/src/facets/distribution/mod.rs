@@ -4,11 +4,13 @@
 //! cut ([`FacetCounts::finish`]). The result does not depend on how documents are spread over partitions.
 
 mod count;
+mod counts;
 mod finish;
 #[cfg(test)]
 mod tests;
 
-pub use count::{FacetCounts, count_facets};
+pub use count::count_facets;
+pub use counts::FacetCounts;
 pub use finish::{Distribution, FacetValues};
 
 use crate::error::UserError;

@@ -9,7 +9,7 @@ use super::*;
 use crate::facets::filter::tests::document;
 use crate::facets::source::FacetSource;
 use crate::facets::test_support::{Facets, filterable};
-use crate::facets::{columns::Columns, distribution::count::FieldCounts};
+use crate::facets::{columns::Columns, distribution::counts::FieldCounts};
 use crate::ids::{DocId, LocalDocId};
 
 fn answer(facets: &Facets, names: &[&str]) -> Distribution {
@@ -134,7 +134,7 @@ proptest! {
             half.put(own.map(|(number, json)| (number / 2, Some(Value::clone(json)))));
             let matching = matching.iter().filter(|number| number % 2 == partition).map(|number| number / 2).collect();
             let half = Half { whole: &facets, half, partition };
-            merged.merge(block_on(count_facets(&half, &plan, &matching, &Unpaced)).expect("memory does not fail"));
+            merged.merge(&block_on(count_facets(&half, &plan, &matching, &Unpaced)).expect("memory does not fail"));
         }
         prop_assert_eq!(&merged, &whole);
         prop_assert_eq!(merged.finish(&plan), whole.finish(&plan));

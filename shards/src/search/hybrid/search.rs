@@ -219,7 +219,7 @@ pub(in crate::search) async fn find(
         let counted = names.map(|names| Arc::new(FacetPlan::new(names, index.fields, index.settings)));
         let (total, counts) = narrow(index.partitions, ask, &[&keyword, &ranked], counted.clone()).await?;
         found.total = total.saturating_sub(dropped);
-        found.facets = counted.map(|plan| facet_answer(&plan, std::iter::once(counts)));
+        found.facets = counted.map(|plan| facet_answer(&plan, &[&counts]));
     }
     (found.keyword, found.semantic) = (Some(keyword), Some(ranked));
     Ok(found)
