@@ -187,7 +187,9 @@ impl<A: Host> Router<A> {
 
     /// The path that a request asks for with its parameters.
     fn find(&self, path: &str) -> Option<(&PathRoutes<A>, PathParams)> {
-        self.paths.iter().find_map(|routes| routes.matches(path).map(|params| (routes, params)))
+        let segments: SmallVec<[Cow<'_, str>; 8]> = split(path).map(decoded).collect();
+        let routes = self.paths.iter().find(|routes| routes.matches(&segments))?;
+        Some((routes, routes.params(&segments)))
     }
 
     fn authorize(&self, found: &Found<'_, A>, params: &PathParams, headers: &Headers) -> Result<Grant, ApiError> {
@@ -228,22 +230,19 @@ impl<A> PathRoutes<A> {
         }
     }
 
+    /// Whether a path of these segments has this form.
+    fn matches(&self, path: &[Cow<'_, str>]) -> bool {
+        let same = |(segment, text): (&Segment, &Cow<'_, str>)| match segment {
+            Segment::Literal(literal) => literal == text,
+            Segment::Param => true,
+        };
+        self.segments.len() == path.len() && self.segments.iter().zip(path).all(same)
+    }
+
     /// The parameters of a path that has this form.
-    fn matches(&self, path: &str) -> Option<PathParams> {
-        let mut params = PathParams::new();
-        let mut segments = self.segments.iter();
-        for text in split(path) {
-            let decoded = match text.contains('%') {
-                true => Cow::Owned(percent_decode(text, false)),
-                false => Cow::Borrowed(text),
-            };
-            match segments.next()? {
-                Segment::Literal(literal) if *literal == decoded => {}
-                Segment::Literal(_) => return None,
-                Segment::Param => params.push(decoded.into_owned()),
-            }
-        }
-        segments.next().is_none().then_some(params)
+    fn params(&self, path: &[Cow<'_, str>]) -> PathParams {
+        let params = self.segments.iter().zip(path).filter(|(segment, _)| **segment == Segment::Param);
+        params.map(|(_, text)| text.to_string()).collect()
     }
 }
 
@@ -255,6 +254,10 @@ impl Segment {
 
 fn split(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|segment| !segment.is_empty())
+}
+
+fn decoded(segment: &str) -> Cow<'_, str> {
+    if segment.contains('%') { Cow::Owned(percent_decode(segment, false)) } else { Cow::Borrowed(segment) }
 }
 
 impl<A: Host> Service for Router<A> {

@@ -18,6 +18,9 @@ use crate::http::{Response, ResponseBody};
 /// Bodies up to this size are copied behind their head and go out in one write.
 const CONTIGUOUS_BYTES_MAX: usize = 64 * 1024;
 
+/// What a head takes, most often less.
+const HEAD_BYTES: usize = 512;
+
 /// What a stream did next.
 enum Event {
     Piece(Vec<u8>),
@@ -31,6 +34,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let coded = compress_body(&mut response, manner).await;
         let length = respond::body_length(&response, manner);
         self.output.clear();
+        if let BodyLength::Bytes(bytes @ ..=CONTIGUOUS_BYTES_MAX) = length {
+            self.output.reserve(HEAD_BYTES + bytes);
+        }
         let net = self.net.clone();
         net.with_date(|date| respond::write_head(&mut self.output, &response, manner, coded, date));
         let body = match response.body {

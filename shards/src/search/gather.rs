@@ -7,13 +7,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ahash::AHashMap;
 use futures_util::future::try_join_all;
 
 use super::answer::{FacetAnswer, SearchAnswer, SearchError};
 use super::hybrid;
 use super::known::{KnownFacts, SharedFacts};
 use super::merge::{MergeLimits, Ranked, merge};
-use super::messages::{PartQuestion, PartReply, RankQuestion};
+use super::messages::{PartQuestion, PartReply, RankQuestion, WrittenHits};
 use super::narrow::narrow;
 use super::part::Pacer;
 use super::pins::{PinnedDoc, find_pins, placed};
@@ -89,7 +90,8 @@ pub async fn search(
     let total_max = index.settings.pagination.max_total_hits;
     let (offset, limit) = request.page.window(total_max);
     let mut ranked = gather.ranked(graph, Some(&format), offset, limit).await?;
-    let mut shown = std::mem::take(&mut ranked.shown);
+    let written = std::mem::take(&mut ranked.shown);
+    let shown: AHashMap<DocId, &[u8]> = written.iter().flat_map(WrittenHits::iter).collect();
     let missing: Vec<(DocId, HitExtras)> = {
         let scorer = Scorer::new(&ranked.question.plan, &ranked.facts);
         let docs = page(&ranked, offset, limit).filter(|place| !shown.contains_key(&place.doc()));
@@ -99,9 +101,10 @@ pub async fn search(
         })
         .collect()
     };
-    let mut fetched = if missing.is_empty() { Vec::new() } else { gather.fetch(missing, format).await? }.into_iter();
-    let hits = page(&ranked, offset, limit).map(|place| shown.remove(&place.doc()).or_else(|| fetched.next()));
-    let hits = hits.collect::<Option<Vec<_>>>().ok_or_else(unexpected)?;
+    let fetched = if missing.is_empty() { Vec::new() } else { gather.fetch(missing, format).await? };
+    let mut fetched = fetched.iter().map(Vec::as_slice);
+    let hits = page(&ranked, offset, limit).map(|place| shown.get(&place.doc()).copied().or_else(|| fetched.next()));
+    let hits = hits.collect::<Option<Vec<&[u8]>>>().ok_or_else(unexpected)?;
     Ok(SearchAnswer {
         hit_count: hits.len(),
         hits: json_array(&hits),
@@ -442,14 +445,14 @@ pub(super) fn unexpected() -> SearchError {
 }
 
 /// A JSON array of these values.
-pub(super) fn json_array(items: &[Vec<u8>]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(items.iter().map(|item| item.len() + 1).sum::<usize>() + 2);
+pub(super) fn json_array(items: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(items.iter().map(|item| item.as_ref().len() + 1).sum::<usize>() + 2);
     out.push(b'[');
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
             out.push(b',');
         }
-        out.extend_from_slice(item);
+        out.extend_from_slice(item.as_ref());
     }
     out.push(b']');
     out

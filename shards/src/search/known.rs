@@ -23,25 +23,26 @@ pub struct KnownFacts(RefCell<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    nodes: AHashMap<(NodeQuestion, bool), SharedFacts>,
+    /// By whether nearness means "in the same field".
+    nodes: [AHashMap<NodeQuestion, SharedFacts>; 2],
     words: usize,
 }
 
 impl KnownFacts {
     /// The facts of a node, if they were kept.
     pub fn get(&self, question: &NodeQuestion, by_attribute: bool) -> Option<SharedFacts> {
-        self.0.borrow().nodes.get(&(question.clone(), by_attribute)).cloned()
+        self.0.borrow().nodes[usize::from(by_attribute)].get(question).cloned()
     }
 
     /// Keeps the facts of a node.
     pub fn keep(&self, question: NodeQuestion, by_attribute: bool, facts: &SharedFacts) {
         let words: usize = facts.iter().map(|f| f.prefixed.len() + f.one_typo.len() + f.two_typos.len()).sum();
         let mut kept = self.0.borrow_mut();
-        if kept.nodes.len() >= NODES_MAX || kept.words + words > WORDS_MAX {
+        if kept.nodes.iter().map(|nodes| nodes.len()).sum::<usize>() >= NODES_MAX || kept.words + words > WORDS_MAX {
             *kept = Kept::default();
         }
         kept.words += words;
-        kept.nodes.insert((question, by_attribute), facts.clone());
+        kept.nodes[usize::from(by_attribute)].insert(question, facts.clone());
     }
 }
 

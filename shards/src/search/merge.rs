@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use ahash::{AHashMap, AHashSet};
 
 use super::answer::FacetAnswer;
-use super::messages::{RankQuestion, RankedReply};
+use super::messages::{RankQuestion, RankedReply, WrittenHits};
 use super::pins::PinnedDoc;
 use crate::facets::distinct::GroupValue;
 use crate::facets::geo::sort_buckets;
@@ -40,7 +40,7 @@ pub(super) struct Ranked {
     pub facets: Option<FacetAnswer>,
     pub expired: bool,
     /// Hits that partitions wrote before they were asked.
-    pub shown: AHashMap<DocId, Vec<u8>>,
+    pub shown: Vec<WrittenHits>,
 }
 
 /// What was met on the way and left out.
@@ -70,7 +70,7 @@ pub(super) fn merge(
     let expired = replies.iter().any(|reply| reply.expired);
     let admitted: AHashSet<DocId> = replies.iter().flat_map(|reply| reply.pinned.iter().copied()).collect();
     let pins: Vec<PinnedDoc> = pins.iter().filter(|pin| admitted.contains(&pin.doc)).copied().collect();
-    let shown = replies.iter_mut().flat_map(|reply| std::mem::take(&mut reply.shown)).collect();
+    let shown = replies.iter_mut().map(|reply| std::mem::take(&mut reply.shown)).collect();
     let (all, facts) = ordered(plan, replies, limits.by_groups);
     let scorer = Scorer::new(plan, &facts);
     let mut taken: AHashSet<GroupValue> = AHashSet::new();
@@ -190,7 +190,8 @@ fn ordered(
         (true, true) => a.doc.cmp(&b.doc),
         (a, b) => a.cmp(&b),
     };
-    all.sort_unstable_by(|a, b| order(&a.0, &b.0));
+    // The lists of the partitions are in order each, which this kind of sort makes use of.
+    all.sort_by(|a, b| order(&a.0, &b.0));
     if plan.geo_rule().is_some() && share_points(plan, &mut all, &mut facts, candidates) {
         all.sort_unstable_by(|a, b| order(&a.0, &b.0));
     }

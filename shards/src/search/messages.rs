@@ -159,8 +159,40 @@ pub struct RankedReply {
     pub pinned: Vec<DocId>,
     /// Counts of the facets asked for.
     pub facets: Arc<FacetCounts>,
-    /// The documents that [`RankQuestion::show`] asked for, as JSON objects.
-    pub shown: Vec<(DocId, Vec<u8>)>,
+    /// The documents that [`RankQuestion::show`] asked for.
+    pub shown: WrittenHits,
     /// Whether time ran out.
     pub expired: bool,
+}
+
+/// Hits as JSON objects, one behind the other: a page of them takes one allocation, not one each.
+#[derive(Clone, Debug, Default)]
+pub struct WrittenHits {
+    json: Vec<u8>,
+    /// Each document, with where its object ends.
+    ends: Vec<(DocId, usize)>,
+}
+
+impl WrittenHits {
+    /// Room for so many hits of an ordinary size.
+    pub fn with_room(hits: usize) -> Self {
+        const HIT_BYTES: usize = 640;
+        Self { json: Vec::with_capacity(hits * HIT_BYTES), ends: Vec::with_capacity(hits) }
+    }
+
+    /// Where the next hit is to be written.
+    pub fn place(&mut self) -> &mut Vec<u8> {
+        &mut self.json
+    }
+
+    /// Takes what was written since the last hit for that of a document.
+    pub fn end(&mut self, doc: DocId) {
+        self.ends.push((doc, self.json.len()));
+    }
+
+    /// The hits, in the order in which they were written.
+    pub fn iter(&self) -> impl Iterator<Item = (DocId, &[u8])> {
+        let mut start = 0;
+        self.ends.iter().map(move |(doc, end)| (*doc, &self.json[std::mem::replace(&mut start, *end)..*end]))
+    }
 }

@@ -12,7 +12,7 @@ use super::answer::SearchError;
 use super::federated;
 use super::hybrid;
 use super::hybrid::nearest::{SearchPace, VectorRanking};
-use super::messages::{NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply};
+use super::messages::{NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply, WrittenHits};
 use super::term_answers::TermAnswers;
 use crate::facets::columns::ColumnError;
 use crate::facets::distinct::{GroupValue, group_members, group_values};
@@ -107,8 +107,10 @@ pub async fn answer_part(
             doing("fetch");
             let mut written = Vec::with_capacity(hits.len());
             for (doc, extras) in hits {
-                written
-                    .push(write_hit(&*partition, (&plan, pacer), doc, extras).await.map_err(SearchError::Partition)?);
+                let mut hit = Vec::with_capacity(512);
+                let out = &mut hit;
+                write_hit(&*partition, (&plan, pacer), doc, extras, out).await.map_err(SearchError::Partition)?;
+                written.push(hit);
                 pause(pacer).await;
             }
             Ok(PartReply::Hits(written))
@@ -216,11 +218,16 @@ async fn ranked_reply(
 ) -> Result<RankedReply, SearchError> {
     doing("show");
     let (_, count) = partition.place();
-    let mut shown = Vec::new();
+    let mut shown = WrittenHits::default();
     if let Some((plan, range)) = &question.show {
-        for ranked in part.docs.iter().take(range.end).skip(range.start) {
-            let hit = write_hit(&**partition, (plan, pacer), ranked.doc.local(count), HitExtras::default()).await;
-            shown.push((ranked.doc, hit.map_err(SearchError::Partition)?));
+        let docs = part.docs.get(range.start..).unwrap_or_default();
+        let docs = docs.get(..range.len()).unwrap_or(docs);
+        shown = WrittenHits::with_room(docs.len());
+        for ranked in docs {
+            let (doc, extras) = (ranked.doc.local(count), HitExtras::default());
+            let written = write_hit(&**partition, (plan, pacer), doc, extras, shown.place()).await;
+            written.map_err(SearchError::Partition)?;
+            shown.end(ranked.doc);
             pause(pacer).await;
         }
     }
@@ -325,13 +332,14 @@ fn facet_error(error: FacetError) -> SearchError {
     }
 }
 
+/// Appends a hit.
 async fn write_hit(
     partition: &dyn SearchPartition,
     (plan, pacer): (&Arc<FormatPlan>, &dyn Pacer),
     doc: LocalDocId,
     extras: HitExtras,
-) -> Result<Vec<u8>, String> {
-    let mut hit = Vec::with_capacity(512);
+    out: &mut Vec<u8>,
+) -> Result<(), String> {
     let vectors = if plan.vectors { hybrid::part::shown(partition, doc).await? } else { None };
     let mut extras = HitExtras { vectors, ..extras };
     let mut long: Option<Vec<(FieldId, Vec<u8>)>> = None;
@@ -342,12 +350,12 @@ async fn write_hit(
             return;
         }
         let writer = HitWriter::new(plan, partition.fields(), partition.cutter());
-        writer.write(fields.iter().copied(), std::mem::take(&mut extras), &mut hit);
+        writer.write(fields.iter().copied(), std::mem::take(&mut extras), out);
     })?;
-    match long {
-        Some(fields) => write_long_hit(partition, (plan, pacer), fields, extras).await,
-        None => Ok(hit),
+    if let Some(fields) = long {
+        out.extend(write_long_hit(partition, (plan, pacer), fields, extras).await?);
     }
+    Ok(())
 }
 
 /// Marks up a long document on a thread of its own, with a tokenizer of its own.

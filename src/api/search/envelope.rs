@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use shards::search::{PageRequest, SearchAnswer, SearchRequest};
 
@@ -30,8 +31,8 @@ impl Envelope<'_> {
         let mut out = Vec::with_capacity(answer.hits.len() + 512);
         out.extend_from_slice(b"{\"hits\":");
         out.extend_from_slice(&answer.hits);
-        member(&mut out, "query", &json!(self.request.query.as_deref().unwrap_or_default()));
-        member(&mut out, "processingTimeMs", &json!(self.took.as_millis() as u64));
+        member(&mut out, "query", self.request.query.as_deref().unwrap_or_default());
+        member(&mut out, "processingTimeMs", &(self.took.as_millis() as u64));
         write_page(&mut out, self.request.page, answer.offset, answer.total);
         if let Some(facets) = &answer.facets {
             out.extend_from_slice(b",\"facetDistribution\":");
@@ -40,12 +41,12 @@ impl Envelope<'_> {
             out.extend_from_slice(&facets.stats);
         }
         if let Some(count) = answer.semantic_hits {
-            member(&mut out, "semanticHitCount", &count.into());
+            member(&mut out, "semanticHitCount", &count);
         }
         if let Some(vector) = &answer.query_vector {
             member(&mut out, "queryVector", &json!(vector));
         }
-        member(&mut out, "requestUid", &json!(self.request_uid));
+        member(&mut out, "requestUid", &self.request_uid);
         if let Some(metadata) = &self.metadata {
             member(&mut out, "metadata", metadata);
         }
@@ -64,23 +65,26 @@ impl Envelope<'_> {
 pub(super) fn write_page(out: &mut Vec<u8>, page: PageRequest, offset: u64, total: u64) {
     match page {
         PageRequest::Window { limit, .. } => {
-            member(out, "limit", &limit.into());
-            member(out, "offset", &offset.into());
-            member(out, "estimatedTotalHits", &total.into());
+            member(out, "limit", &limit);
+            member(out, "offset", &offset);
+            member(out, "estimatedTotalHits", &total);
         }
         PageRequest::Numbered { page, hits_per_page } => {
             let pages = if hits_per_page == 0 { 0 } else { total.div_ceil(hits_per_page) };
-            member(out, "hitsPerPage", &hits_per_page.into());
-            member(out, "page", &page.into());
-            member(out, "totalPages", &pages.into());
-            member(out, "totalHits", &total.into());
+            member(out, "hitsPerPage", &hits_per_page);
+            member(out, "page", &page);
+            member(out, "totalPages", &pages);
+            member(out, "totalHits", &total);
         }
     }
 }
 
-/// Appends a member to an object that has one before.
-pub(super) fn member(out: &mut Vec<u8>, name: &str, value: &Value) {
-    out.extend_from_slice(format!(",\"{name}\":{value}").as_bytes());
+/// Appends a member to an object that has one before. The value is one that can be written as JSON.
+pub(super) fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+    serde_json::to_writer(out, value).expect("text, numbers and JSON values can be written as JSON");
 }
 
 #[cfg(test)]

@@ -329,25 +329,25 @@ impl Envelope {
         let mut out = Vec::with_capacity(answer.hits.len() + 512);
         out.extend_from_slice(b"{\"hits\":");
         out.extend_from_slice(&answer.hits);
-        member(&mut out, "processingTimeMs", &json!(self.took.as_millis() as u64));
+        member(&mut out, "processingTimeMs", &(self.took.as_millis() as u64));
         let offset = if let PageRequest::Window { offset, .. } = self.page { offset } else { 0 };
         write_page(&mut out, self.page, offset, answer.total);
         write_facets(&mut out, &answer.facets);
         if let Some(count) = answer.semantic_hits {
-            member(&mut out, "semanticHitCount", &count.into());
+            member(&mut out, "semanticHitCount", &count);
         }
         if !answer.query_vectors.is_empty() {
             let vectors: serde_json::Map<String, Value> =
                 answer.query_vectors.iter().map(|(query, vector)| (query.to_string(), json!(vector))).collect();
-            member(&mut out, "queryVectors", &vectors.into());
+            member(&mut out, "queryVectors", &Value::from(vectors));
         }
         if let Some(metadata) = self.metadata {
-            member(&mut out, "metadata", &metadata.into());
+            member(&mut out, "metadata", &Value::from(metadata));
         }
         if self.shows_performance {
             member(&mut out, "performanceDetails", &json!({"search": format!("{:.2?}", self.took)}));
         }
-        member(&mut out, "requestUid", &json!(self.request_uid));
+        member(&mut out, "requestUid", &self.request_uid);
         if let Some(errors) = &self.remote_errors {
             member(&mut out, "remoteErrors", errors);
         }

@@ -65,11 +65,11 @@ async fn answer(call: Call<App>, params: SimilarParams) -> Answer {
     let took = call.app.runtime.unix_time().saturating_sub(started);
     let mut out = b"{\"hits\":".to_vec();
     out.extend_from_slice(&found.hits);
-    member(&mut out, "id", &request.id.into());
-    member(&mut out, "processingTimeMs", &json!(took.as_millis() as u64));
-    member(&mut out, "limit", &request.limit.into());
-    member(&mut out, "offset", &request.offset.into());
-    member(&mut out, "estimatedTotalHits", &found.total.into());
+    member(&mut out, "id", &request.id);
+    member(&mut out, "processingTimeMs", &(took.as_millis() as u64));
+    member(&mut out, "limit", &request.limit);
+    member(&mut out, "offset", &request.offset);
+    member(&mut out, "estimatedTotalHits", &found.total);
     if shows_performance {
         member(&mut out, "performanceDetails", &json!({"search": format!("{took:.2?}")}));
     }
