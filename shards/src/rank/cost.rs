@@ -21,8 +21,8 @@ pub const TYPED: u8 = 4;
 /// It has no neighbour to be near to: a hole of a phrase lies between.
 pub const ALONE: u8 = 8;
 
-/// It was found in a prefix's table, which stands for the typed word even where that was met as typed.
-pub const TABLED: u8 = 16;
+/// It counts even where the term was met as typed: of a prefix's table or a synonym, which stand for the typed word.
+pub const STANDING: u8 = 16;
 
 /// What two neighbouring terms cost that are not near.
 pub const FAR: u32 = 3;

@@ -8,7 +8,7 @@ use roaring::RoaringBitmap;
 
 use super::classes::{ANY_CLASS, NodeDocs};
 use super::cost::{
-    Occurrence, SEARCHED, TABLED, TYPED, attribute_cost, place_costs, position_cost, proximity_cost, rounded,
+    Occurrence, SEARCHED, STANDING, TYPED, attribute_cost, place_costs, position_cost, proximity_cost, rounded,
 };
 use super::paths::{Path, Step};
 use super::plan::{Costs, RankPlan};
@@ -428,13 +428,13 @@ impl<'f> Reading<'f> {
         number.map(|number| &self.facts.slots[number])
     }
 
-    /// The occurrences of the node of this number that count: of one that is there as typed those of the typed word, and those of
-    /// the table that comes with a short prefix.
+    /// The occurrences of the node of this number that count: of one that is there as typed those of the typed word, of its
+    /// synonyms, and of the table that comes with a short prefix.
     fn seen(&self, occurrences: &'f [Occurrence], number: usize, node: &Node) -> Cow<'f, [Occurrence]> {
         if self.exact >> number & 1 == 0 || node.derivations.phrase.is_some() {
             return Cow::Borrowed(occurrences);
         }
-        Cow::Owned(occurrences.iter().copied().filter(|o| o.has(TYPED | TABLED)).collect())
+        Cow::Owned(occurrences.iter().copied().filter(|o| o.has(TYPED | STANDING)).collect())
     }
 
     fn heads(&self, number: usize, node: &Node) -> Cow<'f, [Occurrence]> {

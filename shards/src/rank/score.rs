@@ -103,11 +103,6 @@ impl Profile {
 }
 
 impl Score {
-    /// The score of the first rule that has one; 1.0 where none has.
-    pub fn first(&self) -> f64 {
-        fold(self.ranks.iter().copied().find(|(_, max)| *max > 0).into_iter())
-    }
-
     /// The score of all rules together, 0.0 to 1.0.
     pub fn global(&self) -> f64 {
         if self.skipped {
@@ -135,6 +130,13 @@ impl<'a> Scorer<'a> {
         let mut whole = Vec::new();
         whole_paths(plan, 0, &mut Path::new(), &mut whole);
         Self { plan, facts, whole, known: RefCell::default() }
+    }
+
+    /// The score that documents go by which no rule can place: the worst that the first rule over the graph can give.
+    pub fn lost(&self) -> f64 {
+        let first = self.plan.rules.rules.iter().find(|rule| rule.is_graph());
+        let cost = first.and_then(|rule| self.whole.iter().map(|path| self.cost_max(*rule, path)).max());
+        1.0 / f64::from(1 + cost.unwrap_or(0))
     }
 
     /// The score of a ranked document.

@@ -3,7 +3,7 @@
 use roaring::RoaringBitmap;
 
 use super::classes::{ANY_CLASS, NodeDocs};
-use super::cost::{ALONE, Occurrence, REVERSIBLE, SEARCHED, TABLED, TYPED};
+use super::cost::{ALONE, Occurrence, REVERSIBLE, SEARCHED, STANDING, TYPED};
 use super::plan::RankPlan;
 use crate::ids::FieldId;
 use crate::query::{Phrase, PrefixMode, TermSource};
@@ -195,7 +195,7 @@ impl Gatherer<'_> {
         let node = &self.plan.graph.nodes[at];
         let d = &node.derivations;
         if let Some(phrase) = &d.phrase {
-            self.phrase(phrase);
+            self.phrase(phrase, 0);
             return;
         }
         if d.word {
@@ -205,11 +205,11 @@ impl Gatherer<'_> {
         match &d.prefix {
             Some(PrefixMode::List(_)) => self.table(at, REVERSIBLE),
             // In table mode only the typed word itself counts in the other order.
-            Some(PrefixMode::Table) => self.table(at, TABLED),
+            Some(PrefixMode::Table) => self.table(at, STANDING),
             None => {}
         }
         for synonym in &d.synonyms {
-            self.phrase(synonym);
+            self.phrase(synonym, STANDING);
         }
     }
 
@@ -223,8 +223,8 @@ impl Gatherer<'_> {
         collect((self.plan, self.source, self.chunk), word, docs, flags, &mut self.scratch, &mut self.heads);
     }
 
-    fn tails(&mut self, word: &str, docs: &RoaringBitmap) {
-        collect((self.plan, self.source, self.chunk), word, docs, 0, &mut self.scratch, &mut self.tails);
+    fn tails(&mut self, word: &str, docs: &RoaringBitmap, flags: u8) {
+        collect((self.plan, self.source, self.chunk), word, docs, flags, &mut self.scratch, &mut self.tails);
     }
 
     /// Takes all occurrences: places and nearness count in whatever field, even where the search does not look.
@@ -256,16 +256,16 @@ impl Gatherer<'_> {
         }
     }
 
-    fn phrase(&mut self, phrase: &Phrase) {
+    fn phrase(&mut self, phrase: &Phrase, flags: u8) {
         let docs = &*self.node_docs.phrase(phrase) & self.chunk.set;
         let Some(first) = phrase.0.iter().flatten().next().filter(|_| !docs.is_empty()) else { return };
         self.lists += 2;
         let alone = if phrase.0.first().is_some_and(Option::is_some) { 0 } else { ALONE };
-        self.heads(first, &docs, alone);
+        self.heads(first, &docs, flags | alone);
         if let Some(Some(last)) = phrase.0.last()
             && self.has_phrases
         {
-            self.tails(last, &docs);
+            self.tails(last, &docs, flags);
         }
     }
 
@@ -276,7 +276,7 @@ impl Gatherer<'_> {
         }
         self.lists += 2;
         self.heads(left, &docs, 0);
-        self.tails(right, &docs);
+        self.tails(right, &docs, 0);
     }
 }
 

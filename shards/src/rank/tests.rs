@@ -219,6 +219,18 @@ fn weights_restrictions_and_sorts_apply() {
     assert_eq!(search.ids(""), [1, 2, 3]);
 }
 
+/// A word that was met as typed stands for itself alone from then on, and for its synonyms, where these come first in the text.
+#[test]
+fn synonyms_count_after_exactness() {
+    let docs = texts(&["x car", "motor coach car", "automobile x car", "cars x car"]);
+    let mut search = Search::over(&docs);
+    search.settings.ranking_rules = vec!["words".into(), "exactness".into(), "wordPosition".into()];
+    assert_eq!(search.ids("car"), [100, 101, 102, 103]);
+    search.settings.synonyms =
+        [("car".to_owned(), vec!["automobile".to_owned(), "motor coach".to_owned()])].into_iter().collect();
+    assert_eq!(search.ids("car"), [101, 102, 100, 103]);
+}
+
 /// Rules that come before `words` only bring up documents that hold every word; the others are counted all the same.
 #[test]
 fn documents_without_a_path_are_lost_but_counted() {

@@ -239,12 +239,7 @@ impl<'g> Gather<'g> {
     }
 
     async fn rank_terms(&self, graph: &mut QueryGraph, fields: &FieldTable) -> Result<(), SearchError> {
-        // How often terms occur does not depend on where this search looks.
-        let fields = match fields.searches_all() {
-            true => fields.clone(),
-            false => FieldTable::new(self.index.fields, self.index.settings, None),
-        };
-        let plan = Arc::new(plan::rank_plan(self.request, self.index.settings, graph.clone(), fields, 0));
+        let plan = Arc::new(plan::rank_plan(self.request, self.index.settings, graph.clone(), fields.clone(), 0));
         let mut counts = vec![0; usize::from(graph.term_count)];
         for reply in self.ask_all(|| PartQuestion::CountTerms(plan.clone())).await? {
             let PartReply::Counts(found) = reply else { return Err(unexpected()) };
@@ -290,6 +285,8 @@ impl<'g> Gather<'g> {
             threshold,
             counted: if self.request.page.is_exact() { usize::MAX } else { page_end },
             sorted: sorts,
+            page: (offset, limit),
+            exact: self.request.page.is_exact(),
         };
         loop {
             let wanted = plan.wanted;
@@ -319,7 +316,7 @@ impl<'g> Gather<'g> {
                 // All documents were met, so those dropped say it all.
                 ranked.removed.values.clear();
             }
-            if ranked.docs.len() >= page_end || complete || distinct.is_none() {
+            if ranked.docs.len() >= page_end || ranked.unwanted || complete || distinct.is_none() {
                 if narrows && (facets.is_some() || !ranked.removed.values.is_empty()) {
                     let (total, counts) = narrow(self.index.partitions, self.ask, &[&ranked], facets.clone()).await?;
                     ranked.total = total;

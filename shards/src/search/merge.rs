@@ -24,6 +24,24 @@ pub(super) struct MergeLimits {
     pub counted: usize,
     /// Whether sort rules take part, so that scores may rise again on the way down.
     pub sorted: bool,
+    /// The page that is asked for: hits to pass over and to return.
+    pub page: (u64, u64),
+    /// Whether the total is exact, so that the order is walked to its end whatever the page.
+    pub exact: bool,
+}
+
+impl MergeLimits {
+    /// These for a search that has so many candidates. Where there are rules, an order is not walked for a page behind its
+    /// end or without hits: then nothing is left out. An exact total is told all the same, but for the threshold.
+    fn of(self, plan: &RankPlan, candidates: u64) -> Self {
+        let (offset, limit) = self.page;
+        let is_ranked = !plan.rules.rules.is_empty() && plan.vector.is_none();
+        match offset > candidates || (limit == 0 && !self.exact) {
+            true if is_ranked && self.exact => Self { threshold: None, ..self },
+            true if is_ranked => Self { threshold: None, counted: 0, ..self },
+            _ => self,
+        }
+    }
 }
 
 /// The merged order.
@@ -39,6 +57,8 @@ pub(super) struct Ranked {
     pub total: u64,
     pub facets: Option<FacetAnswer>,
     pub expired: bool,
+    /// Whether no document is wanted, whatever the partitions have.
+    pub unwanted: bool,
     /// Hits that partitions wrote before they were asked.
     pub shown: Vec<WrittenHits>,
 }
@@ -52,8 +72,7 @@ pub(super) struct Removed {
     pub dropped: Vec<DocId>,
     /// Whether everything that was not ranked, but could have been, is below the threshold too.
     pub only_kept: bool,
-    /// Whether documents that no rule can place are left out as well: those that are left when a bucket of the first rule falls
-    /// below the threshold leave with it.
+    /// Whether documents that no rule can place are left out as well: those met at the end of the order, below the threshold.
     pub lost: bool,
 }
 
@@ -66,6 +85,7 @@ pub(super) fn merge(
 ) -> Ranked {
     let plan = &*question.plan;
     let candidates: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
+    let limits = limits.of(plan, candidates);
     let lost: u64 = replies.iter().map(|reply| reply.part.lost).sum();
     let expired = replies.iter().any(|reply| reply.expired);
     let admitted: AHashSet<DocId> = replies.iter().flat_map(|reply| reply.pinned.iter().copied()).collect();
@@ -77,6 +97,7 @@ pub(super) fn merge(
     let mut docs: Vec<RankedDoc> = Vec::with_capacity(all.len());
     let mut removed = Removed::default();
     let mut any_below = false;
+    let lost_below = limits.threshold.is_some_and(|least| scorer.lost() < least);
     for (doc, groups) in all {
         // Groups are told apart bucket by bucket, so the one in which the page ends is walked to its end.
         let in_last_bucket =
@@ -86,7 +107,6 @@ pub(super) fn merge(
         }
         let score = limits.threshold.map(|least| (least, scorer.score(&doc)));
         let below = score.as_ref().is_some_and(|(least, score)| score.global() < *least);
-        removed.lost |= score.is_some_and(|(least, score)| score.skipped || score.first() < least);
         any_below |= below;
         if below || groups.iter().any(|group| taken.contains(group)) {
             removed.dropped.push(doc.doc);
@@ -96,16 +116,21 @@ pub(super) fn merge(
         docs.push(doc);
     }
     drop(scorer);
-    removed.only_kept = any_below && !limits.sorted && docs.len() < limits.counted;
+    let reached_end = docs.len() < limits.counted;
+    removed.only_kept = any_below && !limits.sorted && reached_end;
+    // What is left when time runs out follows as if it had been placed.
+    removed.lost = reached_end && if expired { any_below } else { lost_below };
     removed.values = taken.into_iter().collect();
     removed.values.sort_unstable();
     let total = match removed.only_kept {
         true if removed.lost => docs.len() as u64,
         true => docs.len() as u64 + lost,
+        false if removed.lost && !expired => candidates - removed.dropped.len() as u64 - lost,
         false => candidates - removed.dropped.len() as u64,
     };
     let total = total + pins.len() as u64;
-    Ranked { question, docs, facts, removed, pins, total, facets: None, expired, shown }
+    let unwanted = limits.counted == 0;
+    Ranked { question, docs, facts, removed, pins, total, facets: None, expired, unwanted, shown }
 }
 
 /// Gives the documents of each bucket of a distance sort the distance and point of its first one, so that they compare as

@@ -104,7 +104,7 @@ pub struct NarrowQuestion {
     pub dropped: RoaringBitmap,
     /// Whether nothing but `kept` stays, and what no rule can place.
     pub only_kept: bool,
-    /// Whether not even that.
+    /// Whether what no rule can place goes.
     pub without_lost: bool,
 }
 

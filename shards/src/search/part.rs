@@ -266,6 +266,8 @@ async fn left_of(
             true => question.kept.clone(),
             false => &question.kept | ranker.lost(),
         };
+    } else if question.without_lost {
+        left -= ranker.lost() - &question.kept;
     }
     left -= &question.dropped;
     if let Some(field) = question.ranked.distinct.as_deref().filter(|_| !question.values.is_empty()) {

@@ -9,8 +9,8 @@ use storage_engine::io::mem::MemDisk;
 
 use super::harness::*;
 use crate::engine::*;
-use crate::search::SearchRequest;
-use crate::settings::Settings;
+use crate::search::{MatchingStrategy, PageRequest, SearchRequest};
+use crate::settings::{FilterableRule, Settings};
 use crate::timestamp::Timestamp;
 
 async fn hits(bench: &Bench, view: &IndexView, query: &str) -> (u64, Value) {
@@ -35,6 +35,89 @@ fn searched(cores: u16, partitions: u16) -> Vec<(u64, Value)> {
         }
         found
     })
+}
+
+/// The totals of searches under settings, with 1, 2 and 5 partitions, which must agree.
+fn totals(settings: Settings, documents: Vec<Value>, requests: Vec<SearchRequest>) -> Vec<u64> {
+    let mut found = Vec::new();
+    for partitions in [1, 2, 5] {
+        let (settings, documents, requests) = (settings.clone(), documents.clone(), requests.clone());
+        let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+        found.push(run(&disk, 5, 1, config(Some(partitions), 0), |bench| async move {
+            let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+            let batch = batch(vec![add(Method::Replace, &json!(documents))]);
+            let (view, _) = bench.batch(&view, Batch { settings: Some(Arc::new(settings)), ..batch }).await;
+            let mut totals = Vec::new();
+            for request in requests {
+                totals.push(bench.engine.search(&view, request).await.unwrap().total);
+            }
+            totals
+        }));
+    }
+    assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "{found:?}");
+    found.swap_remove(0)
+}
+
+/// Documents that no rule can place (`words` does not come first) go by the worst score of the first rule.
+#[test]
+fn lost_documents_go_below_the_worst_score() {
+    let texts = [["part", "tight"], ["part tight", "x"], ["part", "x"], ["x", "part"], ["x", "part tight"]];
+    let documents = texts.iter().enumerate().map(|(id, [a, b])| json!({"id": id, "a": a, "b": b})).collect();
+    let settings = Settings {
+        searchable_attributes: vec!["a".into(), "b".into()],
+        ranking_rules: vec!["attributeRank".into(), "words".into()],
+        ..Settings::default()
+    };
+    let request = |threshold| SearchRequest {
+        query: Some("part tight".into()),
+        ranking_score_threshold: Some(threshold),
+        ..SearchRequest::default()
+    };
+    // Two fields and two terms: costs of 0 to 2, of which the worst scores a third.
+    let requests = [0.1, 0.3, 0.34, 0.7, 1.0].map(request).to_vec();
+    assert_eq!(totals(settings, documents, requests), [5, 5, 3, 1, 1]);
+}
+
+/// Which term goes first follows from how often terms occur where the search looks.
+#[test]
+fn terms_are_as_frequent_as_in_the_fields_searched() {
+    let texts = [["alpha", "beta"], ["alpha", "beta"], ["alpha", "x"], ["x", "beta"], ["x", "alpha"]];
+    let documents = texts.iter().enumerate().map(|(id, [a, b])| json!({"id": id, "a": a, "b": b})).collect();
+    let request = |fields: &[&str]| SearchRequest {
+        query: Some("alpha beta".into()),
+        matching_strategy: MatchingStrategy::Frequency,
+        attributes_to_search_on: Some(fields.iter().map(|field| (*field).to_owned()).collect()),
+        ..SearchRequest::default()
+    };
+    // Where only "a" is searched nothing holds "beta", which goes first; in "b" it is the more frequent one.
+    assert_eq!(totals(Settings::default(), documents, vec![request(&["a"]), request(&["b"])]), [3, 1]);
+}
+
+/// Where no document is wanted none is looked at, so that none is left out.
+#[test]
+fn pages_behind_the_end_leave_nothing_out() {
+    let documents = (0..10).map(|id| json!({"id": id, "text": "sun flower", "n": id % 2})).collect();
+    let settings = Settings { filterable_attributes: vec![FilterableRule::Name("n".into())], ..Settings::default() };
+    let request = |page, threshold, distinct: Option<&str>| SearchRequest {
+        query: Some("sun field".into()),
+        page,
+        ranking_score_threshold: threshold,
+        distinct: distinct.map(str::to_owned),
+        ..SearchRequest::default()
+    };
+    let window = |offset, limit| PageRequest::Window { offset, limit };
+    let numbered = |page| PageRequest::Numbered { page, hits_per_page: 1 };
+    let requests = vec![
+        request(window(10, 1), Some(0.9), None),
+        request(window(11, 1), Some(0.9), None),
+        request(window(10, 1), None, Some("n")),
+        request(window(11, 1), None, Some("n")),
+        request(window(1, 0), None, Some("n")),
+        request(numbered(11), Some(0.9), Some("n")),
+        request(numbered(12), Some(0.9), Some("n")),
+        request(numbered(12), Some(0.9), None),
+    ];
+    assert_eq!(totals(settings, documents, requests), [0, 10, 2, 10, 10, 0, 2, 10]);
 }
 
 /// Hits, their order and their scores must not show how an index is spread.
