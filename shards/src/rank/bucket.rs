@@ -20,33 +20,27 @@ pub struct Found {
     pub values: Vec<GroupValue>,
 }
 
-/// Values of distinct groups of which a document was met.
-pub struct Taken {
-    values: AHashSet<GroupValue>,
-    /// Whether other partitions have documents too: one of theirs may take the place of a document here. Then only those that
-    /// have a single value surely take it, since whatever they give way to has the same.
-    shared: bool,
-}
+/// Values of distinct groups that are surely taken by a document that was met.
+///
+/// A document that was not met yet, here or in another partition, may come before one that was and take its place. So only
+/// documents of a single value surely take it: whatever they give way to has the same.
+#[derive(Default)]
+pub struct Taken(AHashSet<GroupValue>);
 
 impl Taken {
-    /// No document was met yet.
-    pub fn new(shared: bool) -> Self {
-        Self { values: AHashSet::new(), shared }
-    }
-
-    /// Whether a document has none of the values; it then takes its own.
+    /// Whether a document has none of the values; it then takes its own, if it surely does.
     pub fn admit(&mut self, values: &[GroupValue]) -> bool {
-        if values.iter().any(|value| self.values.contains(value)) {
+        if self.has(values) {
             return false;
         }
-        if !self.shared || values.len() == 1 {
-            self.values.extend(values.iter().cloned());
+        if let [value] = values {
+            self.0.insert(value.clone());
         }
         true
     }
 
     fn has(&self, values: &[GroupValue]) -> bool {
-        values.iter().any(|value| self.values.contains(value))
+        values.iter().any(|value| self.0.contains(value))
     }
 }
 
@@ -106,7 +100,7 @@ impl BucketWork {
             return;
         }
         self.ranked.sort_unstable_by(|a, b| plan.compare(&a.doc, &b.doc));
-        let mut met = Taken::new(taken.shared);
+        let mut met = Taken::default();
         if self.by_groups {
             self.ranked.retain(|found| !taken.has(&found.values) && met.admit(&found.values));
         }

@@ -139,7 +139,7 @@ impl Ranker {
             list: None,
             plain: None,
             out: Vec::new(),
-            taken: Taken::new(partition_count > 1),
+            taken: Taken::default(),
             facts: ScoreFacts::default(),
             profiles: AHashSet::new(),
             cut: false,
