@@ -1,5 +1,5 @@
 //! A whole instance goes into a dump and comes back on an empty directory: indexes with their settings and dates, documents
-//! in their order, keys, switches, webhooks, finished tasks and batches, and waiting tasks with their documents.
+//! in their order, keys, switches, webhooks, chat workspaces, search rules, finished tasks and batches, and waiting tasks with their documents.
 
 // A test process of its own: it may block.
 #![allow(clippy::disallowed_methods)]
@@ -59,6 +59,9 @@ fn contents(server: &Server) -> Value {
         "keys": get("/keys"),
         "features": get("/experimental-features"),
         "webhooks": get("/webhooks"),
+        "chats": get("/chats"),
+        "chat": get("/chats/support/settings"),
+        "rules": ask(server, "POST", "/dynamic-search-rules", Some(&json!({}))),
         "tasks": get("/tasks?limit=100&types=documentAdditionOrUpdate,settingsUpdate,indexCreation,indexSwap,documentDeletion"),
         "batches": get("/batches?limit=100&types=documentAdditionOrUpdate,settingsUpdate,indexCreation,indexSwap,documentDeletion"),
     })
@@ -97,7 +100,21 @@ fn fill(server: &Server) {
     change(server, "POST", "/swap-indexes", &json!([{"indexes": ["small", "other"]}]));
     let key = json!({"name": "k", "actions": ["search"], "indexes": ["l*"], "expiresAt": "2090-01-01"});
     ask(server, "POST", "/keys", Some(&key));
-    ask(server, "PATCH", "/experimental-features", Some(&json!({"containsFilter": true})));
+    let features = json!({"containsFilter": true, "chatCompletions": true, "dynamicSearchRules": true});
+    ask(server, "PATCH", "/experimental-features", Some(&features));
+    let chat =
+        json!({"source": "vLlm", "baseUrl": "http://h.example", "apiKey": "k", "prompts": {"system": "Be short."}});
+    ask(server, "PATCH", "/chats/support/settings", Some(&chat));
+    ask(server, "PATCH", "/chats/a%20b%2Fc/settings", Some(&json!({})));
+    for (uid, words) in [("first", "harbour"), ("second", "light")] {
+        let rule = json!({
+            "description": "d",
+            "priority": 3,
+            "conditions": [{"scope": "query", "contains": words}, {"scope": "time", "start": "2020-01-01T00:00:00Z"}],
+            "actions": [{"selector": {"indexUid": "large", "id": "7"}, "action": {"type": "pin", "position": 1}}],
+        });
+        ask(server, "PATCH", &format!("/dynamic-search-rules/{uid}"), Some(&rule));
+    }
     ask(server, "POST", "/webhooks", Some(&json!({"url": "http://h.example/x", "headers": {"a": "b"}})));
 }
 

@@ -9,7 +9,7 @@ use super::router::{Answer, Call, Route};
 use super::settings::mask::mask;
 use crate::app::App;
 use crate::chats::{
-    ChatAccess, ChatChange, ChatPatch, ChatPrompts, ChatSettings, ChatSource, NAME_BYTES_MAX, TextChanges, find,
+    ChatAccess, ChatChange, ChatPatch, ChatPrompts, ChatSettings, ChatSource, Chats, NAME_BYTES_MAX, TextChanges, find,
 };
 use crate::control::ControlChange;
 use crate::http::Response;
@@ -83,23 +83,37 @@ fn check_feature(call: &Call<App>) -> Result<(), ApiError> {
 
 fn shown(call: &Call<App>) -> Answer {
     let state = call.app.control.state();
-    Ok(Response::from_json(200, &object(find(&state.chats, call.param(0))?)))
+    let mut object = export(find(&state.chats, call.param(0))?);
+    if let Some(Value::String(key)) = object.get_mut("apiKey") {
+        *key = mask(key);
+    }
+    Ok(Response::from_json(200, &object))
 }
 
-/// Settings as clients see them: the key hidden, built-in prompts where there are none of their own.
-fn object(settings: &ChatSettings) -> Value {
+/// Settings as clients see them, with built-in prompts where there are none of their own, but with the key in clear.
+pub fn export(settings: &ChatSettings) -> Value {
     let mut object = Map::new();
     object.insert("source".into(), json!(settings.source));
     let (mut access, mut prompts) = (settings.access.clone(), settings.prompts.effective());
     for name in ChatAccess::NAMES {
-        let text = access.text(name).and_then(Option::take);
-        let text = if *name == "apiKey" { text.as_deref().map(mask) } else { text };
-        object.insert((*name).into(), text.into());
+        object.insert((*name).into(), access.text(name).and_then(Option::take).into());
     }
     let prompt = |name: &&str| ((*name).to_owned(), Value::from(prompts.text(name).and_then(Option::take)));
     let prompts: Map<String, Value> = ChatPrompts::NAMES.iter().map(prompt).collect();
     object.insert("prompts".into(), prompts.into());
     object.into()
+}
+
+/// The settings that [`export`] wrote, here or in the reference.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn import(name: &str, value: &Value) -> Result<ChatSettings, ApiError> {
+    let change = ChatChange::Patch(name.into(), patch(&Node::body(value))?);
+    let (_, settings) = change.apply(&mut Chats::new())?;
+    let mut settings = settings.unwrap_or_default();
+    settings.prompts.forget_built_in();
+    Ok(settings)
 }
 
 fn patch(body: &Node<'_>) -> Result<ChatPatch, ApiError> {

@@ -11,7 +11,9 @@ use crate::app::App;
 use crate::control::ControlChange;
 use crate::http::Response;
 use crate::routes;
-use crate::search_rules::{Condition, PinAction, SearchRule, SearchRuleChange, SearchRulePatch, search_rule_not_found};
+use crate::search_rules::{
+    Condition, PinAction, SearchRule, SearchRuleChange, SearchRulePatch, SearchRules, search_rule_not_found,
+};
 
 /// The routes of this file.
 pub fn routes() -> Vec<Route<App>> {
@@ -29,7 +31,7 @@ async fn list(call: Call<App>) -> Answer {
     let state = call.app.control.state();
     let matching: Vec<&SearchRule> = state.search_rules.iter().filter(|rule| asked.admits(rule)).collect();
     let page = matching.iter().skip(asked.offset).take(asked.limit);
-    let results: Vec<Value> = page.map(|rule| object(rule)).collect();
+    let results: Vec<Value> = page.map(|rule| export(rule)).collect();
     let body = json!({"results": results, "offset": asked.offset, "limit": asked.limit, "total": matching.len()});
     Ok(Response::from_json(200, &body))
 }
@@ -82,11 +84,11 @@ fn uid(call: &Call<App>) -> Result<&str, Response> {
 fn shown(call: &Call<App>, uid: &str, status: u16) -> Answer {
     let state = call.app.control.state();
     let rule = state.search_rules.get(uid).ok_or_else(|| search_rule_not_found(uid))?;
-    Ok(Response::from_json(status, &object(rule)))
+    Ok(Response::from_json(status, &export(rule)))
 }
 
 /// A rule as clients see it.
-fn object(rule: &SearchRule) -> Value {
+pub fn export(rule: &SearchRule) -> Value {
     let mut object = Map::new();
     object.insert("uid".into(), json!(rule.uid));
     insert_some(&mut object, "description", &rule.description);
@@ -188,6 +190,20 @@ fn fits(pattern: &str, name: &str) -> bool {
         (None, Some(start)) => name.starts_with(start),
         (None, None) => name == pattern,
     }
+}
+
+/// The rule that [`export`] wrote.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn import(mut value: Value) -> Result<SearchRule, ApiError> {
+    let uid = value.as_object_mut().and_then(|object| object.shift_remove("uid")).unwrap_or_default();
+    let Some(uid) = uid.as_str().filter(|uid| is_index_uid(uid)) else {
+        return Err(ApiError::bad_request("it has no `uid`"));
+    };
+    let change = SearchRuleChange::Patch(uid.to_owned(), decode_patch(&Node::body(&value))?);
+    let (_, rule) = change.apply(&mut SearchRules::default())?;
+    rule.ok_or_else(|| ApiError::internal("a rule that was made is gone"))
 }
 
 fn decode_patch(body: &Node<'_>) -> Result<SearchRulePatch, ApiError> {
@@ -371,9 +387,10 @@ mod tests {
             "actions": [{"selector": {"indexUid": "a", "id": "1"}, "action": {"type": "pin", "position": 4_294_967_295u32}}],
         });
         let patch = decode_patch(&Node::body(&body)).unwrap();
-        let mut rules = crate::search_rules::SearchRules::default();
+        let mut rules = SearchRules::default();
         SearchRuleChange::Patch("r".into(), patch).apply(&mut rules).unwrap();
-        let mut shown = object(rules.get("r").unwrap());
+        let mut shown = export(rules.get("r").unwrap());
+        assert_eq!(import(shown.clone()).unwrap(), *rules.get("r").unwrap());
         assert_eq!(shown.as_object_mut().unwrap().shift_remove("uid"), Some(json!("r")));
         assert_eq!(shown, body);
     }

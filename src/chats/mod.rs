@@ -121,6 +121,18 @@ impl ChatPrompts {
         }
     }
 
+    /// Takes away those that are the built-in ones.
+    pub fn forget_built_in(&mut self) {
+        let mut built_in = Self::built_in();
+        for name in Self::NAMES {
+            if let (Some(own), Some(text)) = (self.text(name), built_in.text(name))
+                && own == text
+            {
+                *own = None;
+            }
+        }
+    }
+
     /// These texts, with the built-in ones where there is none.
     pub fn effective(&self) -> Self {
         let (mut effective, mut own) = (Self::built_in(), self.clone());

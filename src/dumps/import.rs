@@ -4,7 +4,8 @@
 //! stands beside it is removed by whoever finds it.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,13 +19,15 @@ use shards::timestamp::Timestamp;
 use uuid::{Builder, Uuid};
 
 use super::batch::BatchLine;
-use super::lines::{Lines, folders, read_file, read_value};
-use super::small::{IndexLine, KeyLine, Metadata, WebhooksFile, settings_of};
+use super::lines::{Lines, folders, json_files, read_file, read_value};
+use super::small::{IndexLine, KeyLine, Metadata, WebhooksFile, chat_of, settings_of};
 use super::task::TaskLine;
 use super::{FORMAT, batch, names, task};
+use crate::api;
 use crate::api::decode::check_index_uid;
 use crate::archive::CopyError;
 use crate::auth::ApiKey;
+use crate::chats::ChatSettings;
 use crate::control::indexes::{IndexError, SharedIndexes};
 use crate::control::plane::{log_folder, store_path};
 use crate::control::storage::record::{Changes, FinishedSet, IndexEntry};
@@ -33,6 +36,7 @@ use crate::control::storage::store::ControlStore;
 use crate::control::storage::tasklog::TaskLog;
 use crate::control::{ControlError, Features};
 use crate::network::Network;
+use crate::search_rules::SearchRule;
 use crate::tasks::task::{Content, Task};
 
 /// Bytes of documents that are indexed and made durable together.
@@ -116,7 +120,9 @@ impl Import<'_> {
         // The instance is a new one, which has yet to be given its place.
         let network = Some(Arc::new(Network { own_name: None, leader: None, ..network }));
         let webhooks = webhooks.webhooks.into_iter().map(|(uid, webhook)| (uid, Some(webhook))).collect();
-        store.commit(Changes { webhooks, network, features: Some(features), ..Changes::default() }).await?;
+        let (chats, search_rules) = (self.chats().await?, self.search_rules().await?);
+        let features = Some(features);
+        store.commit(Changes { webhooks, network, features, chats, search_rules, ..Changes::default() }).await?;
         let mut keys = self.lines(names::KEYS).await?.ok_or_else(|| self.missing(names::KEYS))?;
         loop {
             let lines: Vec<KeyLine> = keys.values().await?;
@@ -137,6 +143,33 @@ impl Import<'_> {
         }
         self.batches(store).await?;
         self.tasks(store, root).await
+    }
+
+    async fn chats(&self) -> Result<Vec<(String, Option<ChatSettings>)>, ImportError> {
+        let mut chats = Vec::new();
+        for (path, value) in self.values(names::CHATS).await? {
+            let file = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+            let (name, settings) = chat_of(file, value).map_err(|reason| ImportError::corrupt(&path, reason))?;
+            chats.push((name, Some(settings)));
+        }
+        Ok(chats)
+    }
+
+    async fn search_rules(&self) -> Result<Vec<(String, Option<SearchRule>)>, ImportError> {
+        let rule = |(path, value): (PathBuf, Value)| match api::search_rules::import(value) {
+            Ok(rule) => Ok((rule.uid.clone(), Some(rule))),
+            Err(error) => Err(ImportError::corrupt(&path, error.message)),
+        };
+        self.values(names::SEARCH_RULES).await?.into_iter().map(rule).collect()
+    }
+
+    /// The values of the files in a folder, which need not be there.
+    async fn values(&self, folder: &str) -> Result<Vec<(PathBuf, Value)>, ImportError> {
+        let mut values = Vec::new();
+        for path in json_files(&**self.runtime, &self.folder.join(folder)).await? {
+            values.extend(read_value(&**self.runtime, &path).await?.map(|value| (path, value)));
+        }
+        Ok(values)
     }
 
     /// Makes an index and fills it.

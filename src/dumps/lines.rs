@@ -122,14 +122,35 @@ pub async fn read_value<T: DeserializeOwned>(runtime: &dyn Runtime, path: &Path)
 /// # Errors
 /// It cannot be listed.
 pub async fn folders(runtime: &dyn Runtime, path: &Path) -> Result<Vec<PathBuf>, ImportError> {
+    list(runtime, path, Path::is_dir).await?.ok_or_else(|| ImportError::corrupt(path, "it is missing"))
+}
+
+/// The files in a folder whose names end in `.json`, in order of their names; none when there is no such folder.
+///
+/// # Errors
+/// It cannot be listed.
+pub async fn json_files(runtime: &dyn Runtime, path: &Path) -> Result<Vec<PathBuf>, ImportError> {
+    let is_json = |path: &Path| path.extension().is_some_and(|end| end == "json") && path.is_file();
+    Ok(list(runtime, path, is_json).await?.unwrap_or_default())
+}
+
+/// What is wanted of a folder, in order of names; `None` when it is not there.
+async fn list(
+    runtime: &dyn Runtime,
+    path: &Path,
+    is_wanted: impl Fn(&Path) -> bool + Send + 'static,
+) -> Result<Option<Vec<PathBuf>>, ImportError> {
     let named = path.to_owned();
     let listed = aside(runtime, move || {
         let entries: io::Result<Vec<_>> = fs::read_dir(&named).and_then(Iterator::collect);
-        let entries = entries.map_err(|error| CopyError::of(&named, "listing", &error))?;
+        let entries = match entries {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            entries => entries.map_err(|error| CopyError::of(&named, "listing", &error))?,
+        };
         let mut paths: Vec<PathBuf> =
-            entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+            entries.into_iter().map(|entry| entry.path()).filter(|path| is_wanted(path)).collect();
         paths.sort();
-        Ok::<_, CopyError>(paths)
+        Ok::<_, CopyError>(Some(paths))
     });
     Ok(listed.await??)
 }

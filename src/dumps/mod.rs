@@ -26,6 +26,8 @@ mod names {
     pub const FEATURES: &str = "experimental-features.json";
     pub const NETWORK: &str = "network.json";
     pub const WEBHOOKS: &str = "webhooks.json";
+    pub const CHATS: &str = "chat-completions-settings";
+    pub const SEARCH_RULES: &str = "dynamic-search-rules";
     pub const INDEXES: &str = "indexes";
     /// In the folder of an index, as are the next two.
     pub const INDEX_METADATA: &str = "metadata.json";
@@ -35,8 +37,7 @@ mod names {
     pub const PAYLOADS: &str = "tasks/update_files";
     pub const BATCHES: &str = "batches/queue.jsonl";
     /// Folders that are there even when they are empty.
-    pub const FOLDERS: [&str; 6] =
-        [INDEXES, "tasks", PAYLOADS, "batches", "chat-completions-settings", "dynamic-search-rules"];
+    pub const FOLDERS: [&str; 6] = [INDEXES, "tasks", PAYLOADS, "batches", CHATS, SEARCH_RULES];
 }
 
 /// The name of a dump that was begun at this time: `YYYYMMDD-HHMMSSmmm` in UTC.

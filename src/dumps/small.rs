@@ -2,15 +2,24 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use shards::settings::Settings;
 use shards::timestamp::Timestamp;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::{FORMAT, INTERFACE_VERSION};
+use crate::api;
+use crate::api::decode::is_index_uid;
 use crate::api::settings::{GatedFeatures, SettingsPatch, export_all};
 use crate::auth::{ActionName, ApiKey, IndexPattern};
+use crate::chats::ChatSettings;
 use crate::webhooks::Webhooks;
+
+/// The longest name of a workspace that is also that of its file: with an end it must be one.
+const FILE_NAME_BYTES_MAX: usize = 200;
+/// Where a workspace's file holds the name.
+const UID: &str = "uid";
 
 /// What a dump says of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -111,6 +120,28 @@ pub fn settings_of(value: &Value) -> Result<Settings, String> {
     patch.apply(&Settings::default()).map_err(|error| error.message)
 }
 
+/// The name of a workspace's file, without its end, and what it holds. A workspace may have a name that no file can have: then the
+/// file is named by a digest and holds the name too.
+pub fn chat_file(name: &str, settings: &ChatSettings) -> (String, Value) {
+    let mut value = api::chats::export(settings);
+    if is_index_uid(name) && name.len() <= FILE_NAME_BYTES_MAX {
+        return (name.to_owned(), value);
+    }
+    value[UID] = name.into();
+    (hex::encode(Sha256::digest(name)), value)
+}
+
+/// The workspace in a file of this name.
+///
+/// # Errors
+/// What is wrong with it, for people.
+pub fn chat_of(file: &str, mut value: Value) -> Result<(String, ChatSettings), String> {
+    let own = value.as_object_mut().and_then(|object| object.shift_remove(UID));
+    let name = own.as_ref().and_then(Value::as_str).unwrap_or(file);
+    let settings = api::chats::import(name, &value).map_err(|error| error.message)?;
+    Ok((name.to_owned(), settings))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -148,6 +179,23 @@ mod tests {
         assert_eq!(settings_of(&json!({})).unwrap(), Settings::default());
         assert_eq!(settings_of(&settings_value(&Settings::default())).unwrap(), Settings::default());
         assert!(settings_of(&json!({"rankingRules": 1})).is_err());
+    }
+
+    #[test]
+    fn workspaces_come_back_whatever_their_names() {
+        let settings = json!({"source": "vLlm", "baseUrl": "http://h.example/v1", "apiKey": "a-secret",
+            "prompts": {"system": "Be short."}});
+        let settings = api::chats::import("w", &settings).unwrap();
+        let long = "w".repeat(300);
+        for name in ["support", "../up", "a b/c", "", &long] {
+            let (file, value) = chat_file(name, &settings);
+            assert!(is_index_uid(&file) && file.len() <= FILE_NAME_BYTES_MAX, "{file}");
+            assert_eq!(value["apiKey"], "a-secret");
+            assert_eq!(value["prompts"]["system"], "Be short.");
+            assert_ne!(value["prompts"]["searchDescription"], Value::Null);
+            assert_eq!(chat_of(&file, value).unwrap(), (name.to_owned(), settings.clone()));
+        }
+        assert!(chat_of("w", json!({"source": "vLlm"})).is_err());
     }
 
     #[test]

@@ -13,9 +13,10 @@ use shards::fields::FieldsMap;
 use shards::runtime::Checkpoint;
 use shards::timestamp::Timestamp;
 
-use super::small::{IndexLine, KeyLine, Metadata, WebhooksFile, settings_value};
+use super::small::{self, IndexLine, KeyLine, Metadata, WebhooksFile, settings_value};
 use super::spool::{Dump, Places, remove_leftovers};
 use super::{batch, dump_uid, names, task};
+use crate::api;
 use crate::archive::{CopyError, aside};
 use crate::auth::ApiKey;
 use crate::control::ControlPlane;
@@ -49,6 +50,15 @@ pub async fn write(plane: &ControlPlane, own: &Task, begun: Timestamp) -> Result
     let webhooks = state.webhooks.iter().filter(|(uid, _)| !uid.is_nil());
     dump.json(&WebhooksFile { webhooks: webhooks.map(|(uid, webhook)| (*uid, webhook.clone())).collect() }).await?;
     dump.end_entry(names::WEBHOOKS.into()).await?;
+    for (name, settings) in &*state.chats {
+        let (file, value) = small::chat_file(name, settings);
+        dump.json(&value).await?;
+        dump.end_entry(format!("{}/{file}.json", names::CHATS)).await?;
+    }
+    for (number, rule) in state.search_rules.iter().enumerate() {
+        dump.json(&api::search_rules::export(rule)).await?;
+        dump.end_entry(format!("{}/{number:09}.json", names::SEARCH_RULES)).await?;
+    }
     for (name, view) in &*state.indexes {
         write_index(plane, &mut dump, name, view).await?;
     }
