@@ -13,6 +13,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Between two looks at what was freed. Shorter ones give pages back that a load would take again at once.
 const EVERY: Duration = Duration::from_millis(500);
+/// A process that took more than this of the time between two looks is at work and will soon take again what was freed.
+const BUSY: Duration = Duration::from_millis(400);
+/// Looks that a process at work may pass over in a row.
+const PASSED_OVER_MAX: u32 = 10;
 /// mimalloc's `mi_option_purge_delay`, for which the crate has no name: milliseconds from when pages are freed until the next
 /// thread that allocates gives them back.
 const PURGE_DELAY: mi_option_t = 15;
@@ -23,8 +27,15 @@ const PURGE_DELAY_MS: libc::c_long = 3_600_000;
 pub fn give_back_aside() {
     let started = std::thread::Builder::new().name("memory".to_owned()).spawn(|| {
         stand_back();
+        let (mut used, mut passed_over) = (processor_time(), 0);
         loop {
             std::thread::park_timeout(EVERY);
+            let before = std::mem::replace(&mut used, processor_time());
+            if used.saturating_sub(before) > BUSY && passed_over < PASSED_OVER_MAX {
+                passed_over += 1;
+                continue;
+            }
+            passed_over = 0;
             // SAFETY: may be called by any thread at any time; it gives back what is free in all arenas.
             unsafe { mi_collect(true) };
         }
@@ -41,4 +52,12 @@ fn stand_back() {
     let priority = libc::sched_param { sched_priority: 0 };
     // SAFETY: the pointer is to a local that outlives the call; 0 is the calling thread.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) };
+}
+
+/// What all threads of the process have had of the processors.
+fn processor_time() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a local that outlives the call.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut now) } != 0;
+    if failed { Duration::ZERO } else { Duration::new(now.tv_sec as u64, now.tv_nsec as u32) }
 }
