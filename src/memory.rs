@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use libmimalloc_sys::{mi_collect, mi_option_set, mi_option_t};
+use shards::runtime::steps::process_time;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -27,10 +28,10 @@ const PURGE_DELAY_MS: libc::c_long = 3_600_000;
 pub fn give_back_aside() {
     let started = std::thread::Builder::new().name("memory".to_owned()).spawn(|| {
         stand_back();
-        let (mut used, mut passed_over) = (processor_time(), 0);
+        let (mut used, mut passed_over) = (process_time(), 0);
         loop {
             std::thread::park_timeout(EVERY);
-            let before = std::mem::replace(&mut used, processor_time());
+            let before = std::mem::replace(&mut used, process_time());
             if used.saturating_sub(before) > BUSY && passed_over < PASSED_OVER_MAX {
                 passed_over += 1;
                 continue;
@@ -52,12 +53,4 @@ fn stand_back() {
     let priority = libc::sched_param { sched_priority: 0 };
     // SAFETY: the pointer is to a local that outlives the call; 0 is the calling thread.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) };
-}
-
-/// What all threads of the process have had of the processors.
-fn processor_time() -> Duration {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a local that outlives the call.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut now) } != 0;
-    if failed { Duration::ZERO } else { Duration::new(now.tv_sec as u64, now.tv_nsec as u32) }
 }

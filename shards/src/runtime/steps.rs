@@ -23,10 +23,19 @@ pub fn doing(what: &'static str) {
 }
 
 /// The processor time of this thread: other than the clock, it does not count what other threads took.
-fn processor_time() -> Duration {
+fn thread_time() -> Duration {
+    processor_time(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// The processor time of all threads of this process together.
+pub fn process_time() -> Duration {
+    processor_time(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn processor_time(clock: libc::clockid_t) -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a local that outlives the call.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) } != 0;
+    let failed = unsafe { libc::clock_gettime(clock, &raw mut now) } != 0;
     if failed { Duration::ZERO } else { Duration::new(now.tv_sec as u64, now.tv_nsec as u32) }
 }
 
@@ -34,10 +43,10 @@ fn processor_time() -> Duration {
 pub(super) async fn timed(core: CoreId, queue: Queue, mut task: LocalBoxFuture<'static, ()>) {
     let mut doing = "";
     poll_fn(move |context| {
-        let began = processor_time();
+        let began = thread_time();
         DOING.set(doing);
         let result = task.as_mut().poll(context);
-        let took = processor_time().saturating_sub(began);
+        let took = thread_time().saturating_sub(began);
         doing = DOING.get();
         if took > LONG_STEP {
             let micros = took.as_micros() as u64;
