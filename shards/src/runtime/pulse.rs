@@ -45,21 +45,21 @@ impl Pulsed {
         self.waker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn wake(&self) {
+        self.wake_by(self.waker().as_ref());
+    }
+
     /// Like [`Pulsed::wake`] for callers that may not wait: whoever else holds the waker wakes it just now, or the core is
     /// starting or ending.
     fn try_wake(&self) {
-        if self.unanswered.load(Ordering::Relaxed) < UNANSWERED_MAX
-            && let Ok(waker) = self.waker.try_lock()
-            && let Some(waker) = &*waker
-        {
-            self.unanswered.fetch_add(1, Ordering::Relaxed);
-            waker.wake_by_ref();
+        if let Ok(waker) = self.waker.try_lock() {
+            self.wake_by(waker.as_ref());
         }
     }
 
-    fn wake(&self) {
-        if self.unanswered.load(Ordering::Relaxed) < UNANSWERED_MAX
-            && let Some(waker) = &*self.waker()
+    fn wake_by(&self, waker: Option<&Waker>) {
+        if let Some(waker) = waker
+            && self.unanswered.load(Ordering::Relaxed) < UNANSWERED_MAX
         {
             self.unanswered.fetch_add(1, Ordering::Relaxed);
             waker.wake_by_ref();
