@@ -27,7 +27,7 @@ use crate::format::{FormatPlan, HitExtras, MatchWords};
 use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::query::{FieldTable, NodeFacts, QueryGraph};
 use crate::rank::score::Scorer;
-use crate::rank::{RankedDoc, Rule, RuleList, SortBy, SortValue, VectorQuery};
+use crate::rank::{RankPlan, RankedDoc, RuleList, SortBy, SortValue, VectorQuery};
 use crate::settings::Settings;
 use crate::vectors::{EmbedderHost, EmbedderStates};
 
@@ -262,21 +262,8 @@ impl<'g> Gather<'g> {
         let pinned = Arc::new(pins.iter().map(|pin| pin.doc).collect());
         let distinct = plan::distinct_field(self.request, self.index.settings);
         let threshold = self.request.ranking_score_threshold;
-        let mut plan = plan::rank_plan(self.request, self.index.settings, graph, self.field_table(), page_end);
-        if let Some(query) = &self.vector {
-            plan.rules = RuleList::by_vector(self.index.settings, &plan::sort_by(self.request));
-            plan.vector = Some(query.clone());
-        }
-        let sorts = plan.rules.rules.iter().any(|rule| matches!(rule, Rule::Sort(_)));
+        let mut plan = self.plan_to(page_end, graph, distinct.is_some());
         let narrows = distinct.is_some() || threshold.is_some();
-        if narrows && (self.request.page.is_exact() || (threshold.is_some() && sorts)) {
-            plan.wanted = usize::MAX;
-        } else if distinct.is_some() && (threshold.is_some() || self.vector.is_some()) {
-            plan.wanted = page_end.saturating_mul(DISTINCT_SURPLUS);
-        }
-        // A document below the threshold takes no group.
-        plan.one_per_group = distinct.is_some() && threshold.is_none() && self.vector.is_none();
-        plan.whole_buckets = distinct.is_some() && !plan.rules.rules.is_empty();
         let filter = self.request.filter.clone().map(Arc::new);
         let facets = self.request.facets.as_deref();
         let facets = facets.map(|names| Arc::new(FacetPlan::new(names, self.index.fields, self.index.settings)));
@@ -284,7 +271,7 @@ impl<'g> Gather<'g> {
             by_groups: distinct.is_some(),
             threshold,
             counted: if self.request.page.is_exact() { usize::MAX } else { page_end },
-            sorted: sorts,
+            sorted: !plan.rules.sorts.is_empty(),
             page: (offset, limit),
             exact: self.request.page.is_exact(),
         };
@@ -327,6 +314,26 @@ impl<'g> Gather<'g> {
             plan = (*ranked.question.plan).clone();
             plan.wanted = wanted.saturating_mul(DISTINCT_SURPLUS);
         }
+    }
+
+    /// How the partitions rank at first, for a page that ends at `page_end`.
+    fn plan_to(&self, page_end: usize, graph: QueryGraph, is_distinct: bool) -> RankPlan {
+        let mut plan = plan::rank_plan(self.request, self.index.settings, graph, self.field_table(), page_end);
+        if let Some(query) = &self.vector {
+            plan.rules = RuleList::by_vector(self.index.settings, &plan::sort_by(self.request));
+            plan.vector = Some(query.clone());
+        }
+        let has_threshold = self.request.ranking_score_threshold.is_some();
+        let narrows = is_distinct || has_threshold;
+        if narrows && (self.request.page.is_exact() || (has_threshold && !plan.rules.sorts.is_empty())) {
+            plan.wanted = usize::MAX;
+        } else if is_distinct && (has_threshold || self.vector.is_some()) {
+            plan.wanted = page_end.saturating_mul(DISTINCT_SURPLUS);
+        }
+        // A document below the threshold takes no group.
+        plan.one_per_group = is_distinct && !has_threshold && self.vector.is_none();
+        plan.whole_buckets = is_distinct && !plan.rules.rules.is_empty();
+        plan
     }
 
     /// Which of its best documents each partition should write out at once, since they are likely to be on the page: that
