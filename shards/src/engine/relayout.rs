@@ -73,6 +73,7 @@ impl Engine {
         }
         debug_assert_eq!(catalog.partition_count(), 1, "only an index of one partition is laid out anew");
         self.write_catalog(first, None, &next, std::mem::take(&mut plan.ids), false).await?;
+        plan.discard(&*self.runtime).await;
         let touched = (0..count).map(PartitionNo).collect();
         Ok(Pending { epoch, layout: first.layout, catalog: next, touched })
     }
