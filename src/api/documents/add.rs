@@ -93,9 +93,9 @@ async fn check_payload(
 }
 
 async fn check_in_steps(runtime: &dyn Runtime, format: PayloadFormat, body: &[u8]) -> Result<u64, UserError> {
+    doing("check of a payload");
     let mut check = PayloadCheck::new(body, format)?;
     loop {
-        doing("check of a payload");
         if let Some(documents) = check.advance(CHECK_BYTES)? {
             return Ok(documents);
         }
