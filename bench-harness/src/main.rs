@@ -5,9 +5,11 @@
 #![allow(clippy::disallowed_methods)]
 
 mod differ;
+mod export;
 mod http;
 mod load;
 mod mixed;
+mod network;
 mod queries;
 mod report;
 mod search;
@@ -151,6 +153,21 @@ enum Command {
         #[arg(long, default_value = "")]
         only: String,
     },
+    /// Loads a network of instances and times changes in which every document moves; checks what is found after each.
+    Reshard {
+        /// The first is to lead.
+        #[command(flatten)]
+        servers: Servers,
+        #[command(flatten)]
+        shape: network::Shape,
+    },
+    /// Has the first server send an index to each of the others, and compares what they have with it.
+    Export {
+        #[command(flatten)]
+        servers: Servers,
+        #[command(flatten)]
+        shape: export::Shape,
+    },
     /// Asks two servers the same, under several settings, and reports every difference reduced to a small case.
     Differ {
         #[command(flatten)]
@@ -188,6 +205,8 @@ fn main() -> ExitCode {
             search::run(&servers, &file, &kind, &search::Shape { clients, rate, seconds, rounds, seed })
         }
         Command::Vectors { servers, shape } => vectors::run(&servers, &shape),
+        Command::Reshard { servers, shape } => network::run(&servers, &shape),
+        Command::Export { servers, shape } => export::run(&servers, &shape),
         Command::Write { servers, count } => write::run(&servers, count),
         Command::Stalls { servers, file, seconds, clients, rate, bar_ms, loaded, only } => {
             stalls::run(&servers, &file, &stalls::Effort { seconds, clients, rate, bar_ms, loaded, only })

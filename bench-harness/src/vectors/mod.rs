@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use set::VectorSet;
+pub use set::VectorSet;
 
 use crate::Servers;
 use crate::http::Client;
