@@ -6,7 +6,7 @@
 //! the scale is computed from the union.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use ahash::AHashMap;
 use serde_json::{Map, Value, json};
@@ -82,6 +82,24 @@ pub struct Scorer<'a> {
     whole: Vec<Path>,
     /// The documents of one bucket share their ranks.
     known: RefCell<AHashMap<Vec<u32>, Vec<Score>>>,
+    /// The buckets of the document that was scored last, rule by rule: the next one, in rank order, is in most of them.
+    trail: RefCell<Vec<Bucket<'a>>>,
+}
+
+/// What a rule leaves of the bucket before it: the documents that have a document's cost or value under it.
+struct Bucket<'a> {
+    place: Place,
+    rank: (u32, u32),
+    /// The paths in use, sorted; `None` while all of the graph is.
+    graph: Option<Rc<Vec<Path>>>,
+    profiles: Rc<Vec<&'a Profile>>,
+    known: Known,
+}
+
+/// Where a document is under one rule.
+enum Place {
+    Cost(u32),
+    Sort(SortValue),
 }
 
 impl Profile {
@@ -129,7 +147,7 @@ impl<'a> Scorer<'a> {
     pub fn new(plan: &'a RankPlan, facts: &'a ScoreFacts) -> Self {
         let mut whole = Vec::new();
         whole_paths(plan, 0, &mut Path::new(), &mut whole);
-        Self { plan, facts, whole, known: RefCell::default() }
+        Self { plan, facts, whole, known: RefCell::default(), trail: RefCell::default() }
     }
 
     /// The score that documents go by which no rule can place: the worst that the first rule over the graph can give.
@@ -166,64 +184,63 @@ impl<'a> Scorer<'a> {
     }
 
     fn compute(&self, hit: &RankedDoc) -> Score {
-        let mut ranks = Vec::with_capacity(self.plan.rules.rules.len());
-        let mut graph: Option<BTreeSet<Path>> = None;
-        let mut bucket: Vec<&Profile> = self.facts.profiles.iter().collect();
-        let mut known = Known::default();
-        let mut cost_at = 0;
-        for rule in &self.plan.rules.rules {
-            if let Rule::Sort(at) = rule {
-                let at = usize::from(*at);
-                bucket.retain(|profile| profile.sorts[at].compare(&hit.sorts[at], false).is_eq());
-                ranks.push((0, 0));
-                continue;
-            }
-            let max = 1 + match &graph {
-                None => self.whole.iter().map(|path| self.cost_max(*rule, path)).max(),
-                Some(paths) => paths.iter().map(|path| self.cost_max(*rule, path)).max(),
-            }
-            .unwrap_or(0);
-            let cost = hit.costs[cost_at];
-            ranks.push((max.saturating_sub(cost).max(1), max));
-            bucket.retain(|profile| profile.costs[cost_at] == cost);
-            cost_at += 1;
-            let before = known;
-            known.classes |= *rule == Rule::Typo;
-            known.exact |= *rule == Rule::ExactWords;
-            let used = match rule {
-                Rule::Words if cost_at == 1 => self.used_by_words(hit),
-                Rule::ExactAttribute => continue,
-                _ => self.used(&bucket, graph.as_ref(), &hit.costs[..cost_at], before, known),
+        let mut trail = self.trail.borrow_mut();
+        let (mut cost_at, mut shared) = (0, 0);
+        for (rule, bucket) in self.plan.rules.rules.iter().zip(trail.iter()) {
+            let is_same = match &bucket.place {
+                Place::Cost(cost) => hit.costs[cost_at] == *cost,
+                Place::Sort(value) => value.compare(&hit.sorts[self.sort_of(*rule)], false).is_eq(),
             };
-            if !used.is_empty() {
-                graph = Some(used);
+            if !is_same {
+                break;
             }
+            cost_at += usize::from(rule.is_graph());
+            shared += 1;
         }
-        Score { ranks, skipped: false, similarity: None }
+        trail.truncate(shared);
+        for rule in &self.plan.rules.rules[shared..] {
+            let bucket = self.next_bucket(trail.last(), *rule, hit, cost_at);
+            cost_at += usize::from(rule.is_graph());
+            trail.push(bucket);
+        }
+        Score { ranks: trail.iter().map(|bucket| bucket.rank).collect(), skipped: false, similarity: None }
     }
 
-    fn used_by_words(&self, hit: &RankedDoc) -> BTreeSet<Path> {
+    fn sort_of(&self, rule: Rule) -> usize {
+        if let Rule::Sort(at) = rule { usize::from(at) } else { usize::MAX }
+    }
+
+    /// The bucket of a document under a rule; `cost_at` rules with a cost are before it.
+    fn next_bucket(&self, last: Option<&Bucket<'a>>, rule: Rule, hit: &RankedDoc, cost_at: usize) -> Bucket<'a> {
+        let all = || Rc::new(self.facts.profiles.iter().collect());
+        let profiles: Rc<Vec<&'a Profile>> = last.map_or_else(all, |last| last.profiles.clone());
+        let graph = last.and_then(|last| last.graph.clone());
+        let before = last.map_or_else(Known::default, |last| last.known);
+        if let Rule::Sort(at) = rule {
+            let value = &hit.sorts[usize::from(at)];
+            let is_in = |profile: &Profile| profile.sorts[usize::from(at)].compare(value, false).is_eq();
+            let place = Place::Sort(value.clone());
+            return Bucket { place, rank: (0, 0), graph, profiles: narrowed(profiles, is_in), known: before };
+        }
+        let paths = graph.as_ref().map_or(&self.whole, |graph| &**graph);
+        let max = 1 + paths.iter().map(|path| self.cost_max(rule, path)).max().unwrap_or(0);
+        let cost = hit.costs[cost_at];
+        let profiles = narrowed(profiles, |profile| profile.costs[cost_at] == cost);
+        let known =
+            Known { classes: before.classes || rule == Rule::Typo, exact: before.exact || rule == Rule::ExactWords };
+        let used = match rule {
+            Rule::Words if cost_at == 0 => self.used_by_words(hit),
+            Rule::ExactAttribute => Vec::new(),
+            _ => used(&profiles, graph.as_ref().map(|graph| &graph[..]), &hit.costs[..=cost_at], before, known),
+        };
+        let graph = if used.is_empty() { graph } else { Some(Rc::new(used)) };
+        Bucket { place: Place::Cost(cost), rank: (max.saturating_sub(cost).max(1), max), graph, profiles, known }
+    }
+
+    fn used_by_words(&self, hit: &RankedDoc) -> Vec<Path> {
         let same = |sorts: &[SortValue]| sorts.iter().zip(&hit.sorts).all(|(a, b)| a.compare(b, false).is_eq());
         let found = self.facts.used.iter().filter(|(sorts, words, _)| *words == hit.costs[0] && same(sorts));
-        found.map(|(_, _, path)| path.clone()).collect()
-    }
-
-    /// The paths that the documents of a bucket use, of those still in the graph.
-    fn used(
-        &self,
-        bucket: &[&Profile],
-        graph: Option<&BTreeSet<Path>>,
-        costs: &[u32],
-        before: Known,
-        known: Known,
-    ) -> BTreeSet<Path> {
-        let kept = |path: &Path, exact| graph.is_none_or(|graph| graph.contains(&before.of(path, exact)));
-        let first = |profile: &&Profile| {
-            let mut paths = profile.paths.iter();
-            let found = paths.find(|(path, on, exact)| on[..costs.len()] == *costs && kept(path, *exact));
-            found.map(|(path, _, exact)| known.of(path, *exact))
-        };
-        bucket.iter().filter_map(first).collect()
+        sorted(found.map(|(_, _, path)| path.clone()))
     }
 
     /// The largest cost that a path can have under a rule.
@@ -317,6 +334,33 @@ impl<'a> Scorer<'a> {
         }
         details
     }
+}
+
+/// The profiles of a bucket of which this holds.
+fn narrowed(profiles: Rc<Vec<&Profile>>, is_in: impl Fn(&Profile) -> bool) -> Rc<Vec<&Profile>> {
+    if profiles.iter().all(|profile| is_in(profile)) {
+        return profiles;
+    }
+    Rc::new(profiles.iter().copied().filter(|profile| is_in(profile)).collect())
+}
+
+/// The paths that the documents of a bucket use, of those still in the graph.
+fn used(bucket: &[&Profile], graph: Option<&[Path]>, costs: &[u32], before: Known, known: Known) -> Vec<Path> {
+    let kept = |path: &Path, exact| graph.is_none_or(|graph| graph.binary_search(&before.of(path, exact)).is_ok());
+    let first = |profile: &&Profile| {
+        let mut paths = profile.paths.iter();
+        let found = paths.find(|(path, on, exact)| on[..costs.len()] == *costs && kept(path, *exact));
+        found.map(|(path, _, exact)| known.of(path, *exact))
+    };
+    sorted(bucket.iter().filter_map(first))
+}
+
+/// Each path once, in their order.
+fn sorted(paths: impl Iterator<Item = Path>) -> Vec<Path> {
+    let mut paths: Vec<Path> = paths.collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths
 }
 
 fn exactness(order: usize, cost: u32, (rank, max): (u32, u32)) -> Value {

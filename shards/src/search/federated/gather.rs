@@ -340,7 +340,8 @@ impl<'f> Federation<'f> {
             return Ok(Vec::new());
         }
         let (asked, access) = self.of(number);
-        let gather = self.gather(number);
+        // Hits show what was asked for, which need not be the score that they were merged by.
+        let gather = Gather::new(&access.index, &asked.request, access.ask, self.pacer);
         let (settings, fields) = (access.index.settings, access.index.fields);
         let format = Arc::new(FormatPlan::new(gather.request, settings, fields, query.words.clone()));
         let paths = self.merging_paths(asked.index);
@@ -368,8 +369,7 @@ impl<'f> Federation<'f> {
                     remote: self.request.instance.clone(),
                     merging: (self.request.role == FederatedRole::ForInstance).then(|| merging(entry)),
                 });
-                let score = extras.score.filter(|_| asked.request.show_ranking_score);
-                (entry.doc, HitExtras { federation, score, ..extras })
+                (entry.doc, HitExtras { federation, ..extras })
             };
             page.iter().map(extras).collect()
         };
