@@ -9,7 +9,7 @@ use url::{Host, Url};
 use super::address::AddressPolicy;
 use super::answer::{Response, WholeResponse};
 use super::clock::{Clock, within};
-use super::connection::Connection;
+use super::connection::{Connection, Scratch};
 use super::error::{Phase, SendError};
 use super::pool::{Key, Pool};
 use super::request::Request;
@@ -33,6 +33,7 @@ struct Shared {
     policy: AddressPolicy,
     tls: Tls,
     pool: Rc<Pool>,
+    scratch: Scratch,
 }
 
 impl Client {
@@ -48,7 +49,7 @@ impl Client {
         tls: Tls,
     ) -> Self {
         let pool = Pool::new(runtime.clone());
-        Self { shared: Rc::new(Shared { runtime, sockets, policy, tls, pool }) }
+        Self { shared: Rc::new(Shared { runtime, sockets, policy, tls, pool, scratch: Scratch::default() }) }
     }
 
     /// Makes a request, following redirects, and gives the answer as soon as its head is there. Every status is an answer,
@@ -125,9 +126,9 @@ impl Client {
             match connected {
                 Some(Ok(socket)) if key.is_tls => {
                     let socket = self.shared.tls.connect(&*self.shared.runtime, &key.host, socket).await?;
-                    return Ok(Connection::new(socket));
+                    return Ok(Connection::new(socket, self.shared.scratch.clone()));
                 }
-                Some(Ok(socket)) => return Ok(Connection::new(socket)),
+                Some(Ok(socket)) => return Ok(Connection::new(socket, self.shared.scratch.clone())),
                 Some(Err(error)) => failure = SendError::Connect(format!("{address}: {error}")),
                 None => failure = SendError::TimedOut(Phase::Connect),
             }

@@ -1,8 +1,10 @@
 //! One connection: a request goes out, the head of its answer comes in.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
@@ -15,17 +17,26 @@ use super::sockets::Socket;
 use crate::http::Method;
 
 /// How much is read at once, in bytes.
-const READ_BYTES: usize = 16 * 1024;
+const READ_BYTES: usize = 64 * 1024;
 /// How much is written at once, in bytes.
 const WRITE_BYTES: usize = 64 * 1024;
+
+/// Where the connections of a core receive bytes: each takes out what is its own at once.
+#[derive(Clone)]
+pub(super) struct Scratch(Rc<RefCell<Vec<u8>>>);
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self(Rc::new(RefCell::new(vec![0; READ_BYTES])))
+    }
+}
 
 /// A connection to another server.
 pub(super) struct Connection {
     socket: Box<dyn Socket>,
     /// What was received and not taken yet.
     pub(super) input: Vec<u8>,
-    /// Where bytes are received; none while the connection is idle.
-    scratch: Vec<u8>,
+    scratch: Scratch,
     /// Whether a byte of the present answer has come.
     has_answered: bool,
 }
@@ -47,8 +58,8 @@ enum Step {
 
 impl Connection {
     /// A connection that has just been made.
-    pub(super) fn new(socket: Box<dyn Socket>) -> Self {
-        Self { socket, input: Vec::new(), scratch: Vec::new(), has_answered: false }
+    pub(super) fn new(socket: Box<dyn Socket>, scratch: Scratch) -> Self {
+        Self { socket, input: Vec::new(), scratch, has_answered: false }
     }
 
     /// Whether the other side has said anything since the last request went out.
@@ -58,7 +69,6 @@ impl Connection {
 
     /// Lets go of memory that only a request needs.
     pub(super) fn rest(&mut self) {
-        self.scratch = Vec::new();
         self.input = Vec::new();
     }
 
@@ -104,25 +114,18 @@ impl Connection {
 
     /// Receives some bytes: how many, 0 at the end of the connection.
     pub(super) async fn fill(&mut self) -> Result<usize, SendError> {
-        self.prepare();
         poll_fn(|context| self.poll_fill(context)).await.map_err(broken)
     }
 
-    fn prepare(&mut self) {
-        if self.scratch.is_empty() {
-            self.scratch = vec![0; READ_BYTES];
-        }
-    }
-
     fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let count = std::task::ready!(Pin::new(&mut self.socket).poll_read(context, &mut self.scratch))?;
-        self.input.extend_from_slice(&self.scratch[..count]);
+        let mut scratch = self.scratch.0.borrow_mut();
+        let count = std::task::ready!(Pin::new(&mut self.socket).poll_read(context, &mut scratch))?;
+        self.input.extend_from_slice(&scratch[..count]);
         Poll::Ready(Ok(count))
     }
 
     /// Waits until some bytes have gone out or come in.
     async fn step(&mut self, outgoing: &mut Outgoing<'_>) -> Result<Step, SendError> {
-        self.prepare();
         poll_fn(|context| {
             match outgoing.poll_send(&mut self.socket, context) {
                 Poll::Ready(Ok(true)) => return Poll::Ready(Ok(Step::Sent)),
