@@ -28,6 +28,10 @@ pub const ASKED_SHARDS: &str = "X-Skerry-Network-Shards";
 /// Says that the queries of a request are the shares of one search by words and meaning, which merge by the weights of these.
 pub const HYBRID_SHARE: &str = "X-Skerry-Hybrid-Share";
 
+/// Asks for hits apart from what they merge by (see `api::search::network::share`), shown as those of the instance of this
+/// name. Who does not know the header answers as the interface has it.
+pub const HITS_APART: &str = "X-Skerry-Hits-Apart";
+
 /// What a request is part of; `None` for that of a client.
 ///
 /// # Errors
@@ -121,13 +125,18 @@ fn inconsistent(what: &str) -> ApiError {
 
 /// Text as it may stand in a header or in a path.
 pub fn percent_encode(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
-    let encoded = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    text.bytes().map(encoded).collect()
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'-' | b'_' | b'.' | b'~' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => encoded.push(char::from(byte)),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
 }
 
 /// The other way; `None` for what is no text.
-fn percent_decode(bytes: &[u8]) -> Option<String> {
+pub fn percent_decode(bytes: &[u8]) -> Option<String> {
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
     while let [first, after @ ..] = rest {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use charabia::Token;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::plan::FormatPlan;
@@ -28,18 +29,22 @@ pub struct HitExtras {
     pub score_details: Option<Map<String, Value>>,
 }
 
-/// Where a hit of a federated search comes from.
-#[derive(Clone, Debug, PartialEq)]
+/// Where a hit of a federated search comes from, as it is shown.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct FederationMark {
     /// The name of the index.
     pub index_uid: Arc<str>,
     /// The number of the query.
     pub queries_position: u64,
     /// Its score times the query's weight.
+    #[serde(rename = "weightedRankingScore")]
     pub weighted_score: f64,
     /// The instance that has the hit, when that is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<Option<Arc<str>>>,
     /// What another instance needs to merge the hit, when one asked.
+    #[serde(skip)]
     pub merging: Option<MergingMark>,
 }
 
@@ -97,7 +102,10 @@ impl<'p> HitWriter<'p> {
             writer.value("_geoDistance", &json!(distance.round() as u64));
         }
         if let Some(mark) = &extras.federation {
-            writer.value("_federation", &self.federation(mark, fields.clone()));
+            match &mark.merging {
+                None => writer.value("_federation", mark),
+                Some(merging) => writer.value("_federation", &self.merging(mark, merging, fields.clone())),
+            }
         }
         if self.plan.formatted.is_some() || self.plan.matches_position {
             self.write_formatted(fields, &mut writer);
@@ -111,32 +119,31 @@ impl<'p> HitWriter<'p> {
         writer.out.push(b'}');
     }
 
-    fn federation<'v>(&self, mark: &FederationMark, fields: impl Iterator<Item = (FieldId, &'v [u8])>) -> Value {
-        let mut shown = json!({"indexUid": mark.index_uid, "queriesPosition": mark.queries_position,
-            "weightedRankingScore": mark.weighted_score});
-        if let Some(remote) = &mark.remote {
-            shown["remote"] = json!(remote);
+    fn merging<'v>(
+        &self,
+        mark: &FederationMark,
+        merging: &MergingMark,
+        fields: impl Iterator<Item = (FieldId, &'v [u8])>,
+    ) -> Value {
+        let mut shown = json!(mark);
+        shown["weightedScoreValues"] = merging.score_values.clone();
+        if let Some(place) = merging.pinned_position {
+            shown["pinnedPosition"] = place.into();
         }
-        if let Some(merging) = &mark.merging {
-            shown["weightedScoreValues"] = merging.score_values.clone();
-            if let Some(place) = merging.pinned_position {
-                shown["pinnedPosition"] = place.into();
+        let mut hidden = Map::new();
+        for (field, bytes) in fields {
+            let name = self.names.name(field).unwrap_or_default();
+            let is_needed = |path: &String| {
+                path.as_str() == name || path.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))
+            };
+            if merging.paths.iter().any(is_needed)
+                && !self.plan.retrieve.names(name)
+                && let Ok(value) = serde_json::from_slice::<Value>(bytes)
+            {
+                hidden.insert(name.to_owned(), value);
             }
-            let mut hidden = Map::new();
-            for (field, bytes) in fields {
-                let name = self.names.name(field).unwrap_or_default();
-                let is_needed = |path: &String| {
-                    path.as_str() == name || path.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))
-                };
-                if merging.paths.iter().any(is_needed)
-                    && !self.plan.retrieve.names(name)
-                    && let Ok(value) = serde_json::from_slice::<Value>(bytes)
-                {
-                    hidden.insert(name.to_owned(), value);
-                }
-            }
-            shown["extra_document"] = hidden.into();
         }
+        shown["extra_document"] = hidden.into();
         shown
     }
 
@@ -275,7 +282,7 @@ impl MemberWriter<'_> {
         self.out.extend_from_slice(json);
     }
 
-    fn value(&mut self, name: &str, value: &Value) {
+    fn value(&mut self, name: &str, value: &impl Serialize) {
         self.name(name);
         let _ = serde_json::to_writer(&mut *self.out, value);
     }

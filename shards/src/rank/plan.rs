@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::rules::{Rule, RuleList};
@@ -89,7 +90,7 @@ pub enum SortBy {
 }
 
 /// What a document is sorted by under one criterion.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SortValue {
     /// A number of the document, or metres.
     Number(f64),

@@ -9,7 +9,7 @@ use shards::engine::IndexView;
 use shards::facets::distribution::check_facets;
 use shards::search::federated::{
     FederatedAnswer, FederatedFacets, FederatedIndex, FederatedQuery, FederatedRequest, FederatedRole, MergeFacets,
-    RuleKind, are_compatible, rule_kinds,
+    Part, RuleKind, are_compatible, rule_kinds,
 };
 use shards::search::{PageRequest, SearchRequest, check};
 use shards::settings::FacetOrder;
@@ -17,7 +17,7 @@ use shards::settings::FacetOrder;
 use super::enter;
 use super::envelope::{member, write_page};
 use super::multi::inside;
-use super::network::{self, Routed};
+use super::network::{self, Routed, share};
 use super::one::{check_network, metadata, pins, read_filter, read_sort, wants_metadata};
 use super::params::many::{FederationParams, QueryParams};
 use super::{hydrate, semantic};
@@ -27,7 +27,7 @@ use crate::api::uuids;
 use crate::app::App;
 use crate::control::{ControlState, Features};
 use crate::http::Response;
-use crate::network::headers::{ASKED_SHARDS, HYBRID_SHARE};
+use crate::network::headers::{ASKED_SHARDS, HITS_APART, HYBRID_SHARE, percent_decode};
 
 /// By this header an instance tells another that the request is its share of a larger one.
 pub(super) const PROXY_HEADER: &str = "Meili-Proxy-Search";
@@ -58,7 +58,16 @@ pub(super) async fn answer(call: &Call<App>, queries: Vec<QueryParams>, mut fede
     let metadata = wants_metadata(call).then(|| all_metadata(call, &state, &routed));
     let place = enter(call).await?;
     let (answer, remote_errors) = if routed.iter().all(|query| query.candidates == [None]) {
-        (alone(call, &state, routed, &federation).await?, None)
+        match alone(call, &state, routed, &federation).await? {
+            Answered::List(answer) => (answer, None),
+            Answered::Share(part) => {
+                drop(place);
+                if part.degraded {
+                    call.app.counting.degraded_search();
+                }
+                return Ok(Response::with_type(200, share::CONTENT_TYPE, share::write(&part)));
+            }
+        }
     } else {
         let found = network::gather(call, &state, routed, &federation).await?.merged(&state, &federation);
         let errors = found.errors_json();
@@ -80,27 +89,43 @@ pub(super) async fn answer(call: &Call<App>, queries: Vec<QueryParams>, mut fede
     Ok(Response::json(200, envelope.write()))
 }
 
+/// The answer to queries that are all for this instance.
+enum Answered {
+    /// As the interface has it.
+    List(FederatedAnswer),
+    /// As another instance of this server takes it.
+    Share(Part),
+}
+
 /// Answers queries that are all for this instance.
 async fn alone(
     call: &Call<App>,
     state: &ControlState,
     queries: Vec<Routed>,
     federation: &FederationParams,
-) -> Result<FederatedAnswer, ApiError> {
+) -> Result<Answered, ApiError> {
     let queries: Vec<(usize, QueryParams)> = queries.into_iter().map(|query| (query.given, query.query)).collect();
     let mut plan = Plan::new(call, state, &queries, federation, &[])?;
-    if call.request.headers.get(PROXY_HEADER) == Some(b"true") {
-        plan.request.role = FederatedRole::ForInstance;
-    }
     let names = plan.request.indexes.iter().map(|index| index.uid.clone());
     let views: Vec<_> = names.zip(plan.views.iter().cloned()).collect();
+    if call.request.headers.get(PROXY_HEADER) == Some(b"true") {
+        // Hits in which documents are put in the place of ids are written anew.
+        let name = call.request.headers.get(HITS_APART).filter(|_| !hydrate::is_needed(state, &views));
+        plan.request.instance = name.and_then(percent_decode).map(|name| Some(name.into()));
+        let is_apart = plan.request.instance.is_some();
+        plan.request.role = if is_apart { FederatedRole::Part } else { FederatedRole::ForInstance };
+    }
+    let is_share = plan.request.role == FederatedRole::Part;
     let found = call.app.reader.federated_search(plan.views.clone(), plan.request).await;
     let mut answer = found.map_err(|failed| match failed.query.and_then(|query| plan.positions.get(query)) {
         Some(position) => inside(*position, failed.error.into()),
         None => ApiError::from(failed.error),
     })?;
+    if is_share {
+        return Ok(Answered::Share(answer.into_part()));
+    }
     answer.hits = hydrate::federated(&call.app, state, &views, answer.hits).await?;
-    Ok(answer)
+    Ok(Answered::List(answer))
 }
 
 /// What names the queries to whoever evaluates searches. Where instances are shown, the key of an index is that of remotes

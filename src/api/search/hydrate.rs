@@ -52,16 +52,21 @@ pub(super) async fn federated(
     views: &[(Arc<str>, Arc<IndexView>)],
     hits: Vec<u8>,
 ) -> Result<Vec<u8>, ApiError> {
-    let all: Vec<ForeignKey> = views.iter().flat_map(|(_, view)| view.settings.foreign_keys.iter().cloned()).collect();
-    if all.is_empty() || !state.features.foreign_keys {
+    if !is_needed(state, views) {
         return Ok(hits);
     }
+    let all: Vec<ForeignKey> = views.iter().flat_map(|(_, view)| view.settings.foreign_keys.iter().cloned()).collect();
     let keys_of = |hit: &Value| {
         let uid = hit.pointer("/_federation/indexUid").and_then(Value::as_str);
         let view = views.iter().find(|(name, _)| Some(&**name) == uid);
         view.map_or(&[][..], |(_, view)| &view.settings.foreign_keys)
     };
     rewrite(app, state, hits, Objects::Left, keys_of, &all).await
+}
+
+/// Whether hits of these indexes can have ids that stand for documents.
+pub(super) fn is_needed(state: &ControlState, views: &[(Arc<str>, Arc<IndexView>)]) -> bool {
+    state.features.foreign_keys && views.iter().any(|(_, view)| !view.settings.foreign_keys.is_empty())
 }
 
 async fn rewrite<'k>(

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use ahash::AHashMap;
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::ser::{SerializeMap, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::counts::{FacetCounts, FieldCounts};
 use super::{EXACT_DOCUMENTS_MAX, FacetPlan};
@@ -12,14 +13,14 @@ use crate::facets::normalise::{number_of_bits, number_text};
 use crate::settings::FacetOrder;
 
 /// Facets as they are answered.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
     /// For each facet, in alphabetical order.
     pub facets: Vec<FacetValues>,
 }
 
 /// One facet as it is answered.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FacetValues {
     /// The field's path.
     pub name: String,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ahash::AHashSet;
+use serde::{Deserialize, Serialize};
 
 use super::facets::{DroppedHit, IndexFacets, add, finish};
 use super::merge::{Entry, Origin, ScoreValue, merge};
@@ -20,8 +21,8 @@ use crate::search::pins::placed;
 use crate::search::request::PageRequest;
 use crate::settings::FacetOrder;
 
-/// What one instance has found.
-#[derive(Clone, Debug, Default)]
+/// What one instance has found. Written by serde it lacks the [`PartHit::json`] of its hits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// Its first hits in order, up to the end of the page.
     pub hits: Vec<PartHit>,
@@ -36,9 +37,10 @@ pub struct Part {
 }
 
 /// A hit with what it is merged by.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartHit {
     /// As it is shown.
+    #[serde(skip)]
     pub json: Vec<u8>,
     /// The index it is of.
     pub index_uid: Arc<str>,

@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::vec::IntoIter;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::ids::DocId;
@@ -14,7 +15,7 @@ use crate::rank::{RankPlan, RankedDoc, Rule, SortBy, SortValue};
 use crate::search::pins::PinnedDoc;
 
 /// A step of the order of a hit, comparable with those of hits of other indexes and instances.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ScoreValue {
     /// The score of adjacent rules about the query, times the weight.
     Relevancy(f64),

@@ -112,6 +112,15 @@ pub struct FederatedAnswer {
     pub part: Vec<PartHit>,
 }
 
+impl FederatedAnswer {
+    /// What was found in the role of [`FederatedRole::Part`].
+    pub fn into_part(self) -> Part {
+        let facets = if let FederatedFacets::ByIndex(facets) = self.facets { facets } else { Vec::new() };
+        let (total, degraded, query_vectors) = (self.total, self.degraded, self.query_vectors);
+        Part { hits: self.part, total, facets, degraded, query_vectors }
+    }
+}
+
 /// Why a federated search was not answered.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{error}")]

@@ -1,11 +1,12 @@
 //! The values of a document's field as the merging of facets and of distinct hits tells them apart.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::facets::normalise::{normalise, number_text};
 
 /// One value of a field.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FieldValue {
     /// A number as it is written: `1` and `1.0` are two.
     Number(Box<str>),

@@ -12,6 +12,7 @@ use url::Url;
 use super::answer::{self, Shown};
 use super::body::body;
 use super::route::Routed;
+use super::share;
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::Call;
 use crate::api::search::federated::PROXY_HEADER;
@@ -20,7 +21,7 @@ use crate::app::App;
 use crate::auth::tenant::join_filters;
 use crate::control::ControlState;
 use crate::http::Method;
-use crate::network::headers::{ASKED_SHARDS, HYBRID_SHARE};
+use crate::network::headers::{ASKED_SHARDS, HITS_APART, HYBRID_SHARE, percent_encode};
 use crate::network::routing::Routing;
 use crate::network::{Remote, failure};
 use crate::outgoing::{Deadlines, Request};
@@ -134,6 +135,7 @@ impl<'a> Ask<'a> {
         let request = Request::new(Method::Post, url, Deadlines::all(time))
             .bearer(remote.search_api_key.as_deref())
             .header(PROXY_HEADER, "true")
+            .header(HITS_APART, percent_encode(name))
             .body("application/json", body)
             .repeatable();
         let request = match shards {
@@ -145,6 +147,9 @@ impl<'a> Ask<'a> {
         let answer = answer.map_err(|error| failure::unanswered(name, &error))?;
         match failure::refused(name, &answer) {
             Some(error) => Err(error),
+            None if answer.headers.get_str("content-type") == Some(share::CONTENT_TYPE) => {
+                share::read(&answer.body).map_err(|why| failure::unreadable(name, why))
+            }
             None => {
                 let shown = Shown { name, distinct: self.federation.distinct.as_deref() };
                 answer::read(&*self.call.app.runtime, &shown, &answer.body).await

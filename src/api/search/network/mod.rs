@@ -1,21 +1,22 @@
 //! Searches in which other instances take part.
 //!
 //! [`route`] turns a query into one for each instance or network shard it is about, [`ask`] sends those that are for others
-//! and passes to the next replica where one fails, [`answer`] reads what comes back. The part of this instance is searched
+//! and passes to the next replica where one fails, [`answer`] reads what comes back, or [`share`] from an instance of this
+//! server. The part of this instance is searched
 //! as any federated search; all parts merge by the scores that come with them.
 
 mod answer;
 mod ask;
 mod body;
 mod route;
+pub(super) mod share;
 mod single;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use shards::search::federated::{
-    Combination, FacetLimits, FederatedAnswer, FederatedFacets, FederatedRole, MergeFacets, Part, combine,
-    is_enough_by_words,
+    Combination, FacetLimits, FederatedAnswer, FederatedRole, MergeFacets, Part, combine, is_enough_by_words,
 };
 use shards::settings::FacetOrder;
 
@@ -87,9 +88,7 @@ pub(super) async fn gather(
         Some(position) => inside(*position, failed.error.into()),
         None => failed.error.into(),
     })?;
-    let FederatedAnswer { part: hits, total, degraded, query_vectors, facets, .. } = found;
-    let facets = if let FederatedFacets::ByIndex(facets) = facets { facets } else { Vec::new() };
-    parts.insert(0, Part { hits, total, facets, degraded, query_vectors });
+    parts.insert(0, found.into_part());
     Ok(Gathered { parts, errors, merge_facets, is_semantic })
 }
 
