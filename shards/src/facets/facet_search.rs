@@ -6,7 +6,6 @@ use std::ops::ControlFlow;
 
 use charabia::Normalize;
 use charabia::normalizer::NormalizerOption;
-use levenshtein_automata::{DFA, Distance};
 use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
@@ -15,7 +14,7 @@ use crate::facets::columns::ColumnError;
 use crate::facets::source::FacetSource;
 use crate::ids::{DocId, LocalDocId};
 use crate::settings::{FacetOrder, Settings, covers_subtree};
-use crate::text::dictionary::typo_automaton;
+use crate::text::dictionary::TypoAutomaton;
 
 /// Checks that the index can be searched for facets; fails with `facet_search_disabled`.
 pub fn check_facet_search_enabled(settings: &Settings) -> Result<(), UserError> {
@@ -136,7 +135,7 @@ enum Matcher {
     All,
     Exactly(String),
     Prefix(String),
-    Typos(DFA),
+    Typos(TypoAutomaton),
 }
 
 impl Matcher {
@@ -153,8 +152,8 @@ impl Matcher {
         match query.len() {
             _ if is_off => Self::Prefix(query),
             bytes if bytes < usize::from(sizes.one_typo) => Self::Prefix(query),
-            bytes if bytes < usize::from(sizes.two_typos) => Self::Typos(typo_automaton(&query, 1, true)),
-            _ => Self::Typos(typo_automaton(&query, 2, true)),
+            bytes if bytes < usize::from(sizes.two_typos) => Self::Typos(TypoAutomaton::new(&query, 1, true)),
+            _ => Self::Typos(TypoAutomaton::new(&query, 2, true)),
         }
     }
 
@@ -163,7 +162,7 @@ impl Matcher {
             Self::All => true,
             Self::Exactly(query) => folded(value) == query.as_str(),
             Self::Prefix(query) => folded(value).starts_with(query),
-            Self::Typos(automaton) => matches!(automaton.eval(folded(value).as_bytes()), Distance::Exact(_)),
+            Self::Typos(automaton) => automaton.distance(&folded(value)).is_some(),
         }
     }
 }

@@ -10,10 +10,14 @@ use std::rc::Rc;
 use fst::{Automaton, IntoStreamer, Streamer};
 use levenshtein_automata::{DFA, Distance, LevenshteinAutomatonBuilder};
 
+use super::banded::BandedAutomaton;
+
 /// So many changed terms are listed before the map is built anew, at least; see [`Dictionary::takes`].
 const OVERLAY_MIN: usize = 2048;
 /// Largest edit distance that is looked up.
 pub const TYPOS_MAX: u8 = 2;
+/// Words of more characters are looked up without a table, which takes time and memory by their length.
+const TABLE_CHARS_MAX: usize = 32;
 
 /// How a term occurs in a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,15 +64,19 @@ impl Dictionary {
     /// The same for the tolerant terms within the automaton's reach, from `from` to before `until`.
     fn part_with_typos(
         &self,
-        automaton: &DFA,
+        automaton: &TypoAutomaton,
         from: &str,
         until: Option<&str>,
         mut each: impl FnMut(&str, u8) -> bool,
     ) {
-        self.merged(Borrowed(automaton), (from, until), |term, kind| match automaton.eval(term) {
-            Distance::Exact(distance) if kind == TermKind::Tolerant => each(term, distance),
+        let take = |term: &str, kind| match automaton.distance(term) {
+            Some(distance) if kind == TermKind::Tolerant => each(term, distance),
             _ => true,
-        });
+        };
+        match automaton {
+            TypoAutomaton::Table(table) => self.merged(Borrowed(table), (from, until), take),
+            TypoAutomaton::Banded(banded) => self.merged(banded, (from, until), take),
+        }
     }
 
     /// Calls `each` with the tolerant terms within `typos` (1 or 2) edits of `word` (or with a prefix that is) and their
@@ -76,10 +84,11 @@ impl Dictionary {
     /// less: that is all that is ever asked for, and leaves most of the dictionary unseen.
     pub fn similar(&self, word: &str, typos: u8, prefix: bool, mut each: impl FnMut(&str, u8) -> bool) {
         let Some(first) = word.chars().next() else { return };
-        let (near, far) = (typo_automaton(word, typos, prefix), typo_automaton(word, typos.saturating_sub(1), prefix));
+        let near = TypoAutomaton::new(word, typos, prefix);
+        let far = TypoAutomaton::new(word, typos.saturating_sub(1), prefix);
         let (start, end) = (first.to_string(), char::from_u32(u32::from(first) + 1).map(String::from));
         let mut goes_on = true;
-        let mut part = |automaton: &DFA, from: &str, until: Option<&str>| {
+        let mut part = |automaton: &TypoAutomaton, from: &str, until: Option<&str>| {
             if goes_on {
                 self.part_with_typos(automaton, from, until, |term, distance| {
                     goes_on = each(term, distance);
@@ -255,10 +264,39 @@ thread_local! {
     static BUILDERS: [OnceCell<LevenshteinAutomatonBuilder>; TYPOS_MAX as usize + 1] = const { [const { OnceCell::new() }; 3] };
 }
 
-/// The automaton of all words within `typos` (at most [`TYPOS_MAX`]) edits of `word`, or with such a prefix. An edit is an
-/// insertion, a deletion, a substitution, or a swap of two neighbours. Building costs some 10 to 100 microseconds; the
-/// tables behind it are made once for each thread.
-pub fn typo_automaton(word: &str, typos: u8, prefix: bool) -> DFA {
+/// The words within some edits of a word, or with such a prefix. An edit is an insertion, a deletion, a substitution, or a swap
+/// of two neighbours.
+pub enum TypoAutomaton {
+    /// For words of usual lengths: all transitions worked out before.
+    Table(DFA),
+    /// For long ones: nothing is worked out before.
+    Banded(BandedAutomaton),
+}
+
+impl TypoAutomaton {
+    /// The automaton of all words within `typos` (at most [`TYPOS_MAX`]) edits of `word`, or with such a prefix.
+    pub fn new(word: &str, typos: u8, prefix: bool) -> Self {
+        if word.chars().nth(TABLE_CHARS_MAX).is_some() {
+            return Self::Banded(BandedAutomaton::new(word, typos.min(TYPOS_MAX), prefix));
+        }
+        Self::Table(typo_table(word, typos, prefix))
+    }
+
+    /// The distance of a term, when it is within reach.
+    pub fn distance(&self, term: &str) -> Option<u8> {
+        match self {
+            Self::Table(table) => match table.eval(term) {
+                Distance::Exact(distance) => Some(distance),
+                Distance::AtLeast(_) => None,
+            },
+            Self::Banded(banded) => banded.distance(term),
+        }
+    }
+}
+
+/// [`TypoAutomaton::Table`] of a word. Building costs some 10 to 100 microseconds; the tables behind it are made once for each
+/// thread.
+fn typo_table(word: &str, typos: u8, prefix: bool) -> DFA {
     let typos = typos.min(TYPOS_MAX);
     BUILDERS.with(|builders| {
         let builder = builders[usize::from(typos)].get_or_init(|| LevenshteinAutomatonBuilder::new(typos, true));

@@ -1,5 +1,6 @@
 //! From text to words, and from words to posting lists and the term dictionary.
 
+mod banded;
 pub mod dictionary;
 pub mod postings;
 pub mod tokenizer;
