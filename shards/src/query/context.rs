@@ -20,6 +20,8 @@ pub type Synonyms = AHashMap<Vec<String>, Vec<Vec<String>>>;
 pub trait Cutter {
     /// The tokens of a text that is in one of `languages` (`None`: any).
     fn tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>>;
+    /// The first `count` tokens of a text, at a cost that does not grow with the rest of it.
+    fn first_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>, count: usize) -> Vec<Token<'t>>;
     /// The tokens of a text that is shown: stop words are words, and each token knows how long its characters were.
     fn shown_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
         self.tokens(text, languages)
@@ -44,7 +46,7 @@ impl<'t> QueryContext<'t> {
 
     /// Cuts a query text; `locales` are the languages it may be in (`None`: any).
     pub fn parse(&self, text: &str, locales: Option<&[Language]>) -> ParsedQuery {
-        parse::parse(text, &self.cutter.tokens(text, locales), self.prefix_search)
+        parse::parse(text, &self.cutter.first_tokens(text, locales, parse::TOKENS_MAX), self.prefix_search)
     }
 
     /// The values for a row of words; empty when it is no key.
@@ -87,6 +89,10 @@ pub fn normalise_synonyms(settings: &Settings, cutter: &dyn Cutter) -> Synonyms 
 impl Cutter for charabia::Tokenizer<'_> {
     fn tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
         self.tokenize_with_allow_list(text, languages).collect()
+    }
+
+    fn first_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>, count: usize) -> Vec<Token<'t>> {
+        self.tokenize_with_allow_list(text, languages).take(count).collect()
     }
 
     fn languages(&self, _: &str) -> Option<&[Language]> {

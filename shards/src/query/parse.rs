@@ -3,7 +3,7 @@
 use charabia::{SeparatorKind, Token, TokenKind};
 
 /// Tokens of a query that are read; what follows is ignored.
-const TOKENS_MAX: usize = 1000;
+pub const TOKENS_MAX: usize = 1000;
 /// Terms of a query; what follows the last one is ignored.
 pub const TERMS_MAX: usize = 10;
 /// What a hard separator adds to the distance of one between neighbours.

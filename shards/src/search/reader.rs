@@ -16,6 +16,10 @@ impl Cutter for TextTokenizer {
         TextTokenizer::tokens(self, text, languages)
     }
 
+    fn first_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>, count: usize) -> Vec<Token<'t>> {
+        TextTokenizer::first_tokens(self, text, languages, count)
+    }
+
     fn shown_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
         TextTokenizer::shown_tokens(self, text, languages)
     }

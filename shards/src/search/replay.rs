@@ -64,6 +64,10 @@ impl Cutter for TestCutter {
         self.tokenizer.tokenize_with_allow_list(text, languages).collect()
     }
 
+    fn first_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>, count: usize) -> Vec<Token<'t>> {
+        self.tokenizer.tokenize_with_allow_list(text, languages).take(count).collect()
+    }
+
     fn languages(&self, field: &str) -> Option<&[Language]> {
         let rule =
             self.rules.iter().find(|(patterns, _)| patterns.iter().any(|pattern| matches_pattern(pattern, field)));

@@ -95,6 +95,14 @@ impl TextTokenizer {
         self.configured.with_dependent(|_, tokenizer| tokenizer.tokenize_with_allow_list(text, languages).collect())
     }
 
+    /// The first `count` tokens of a text, cut no further than that takes.
+    pub fn first_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>, count: usize) -> Vec<Token<'t>> {
+        let first = |_: &Words, tokenizer: &Tokenizer<'_>| {
+            tokenizer.tokenize_with_allow_list(text, languages).take(count).collect()
+        };
+        self.configured.with_dependent(first)
+    }
+
     /// The tokens of a text that is shown: stop words are words, and each token knows how long its characters were.
     pub fn shown_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
         if self.stop_words.is_none() && text.is_ascii() {
