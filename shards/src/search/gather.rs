@@ -16,7 +16,7 @@ use super::known::{KnownFacts, SharedFacts};
 use super::merge::{MergeLimits, Ranked, merge};
 use super::messages::{PartQuestion, PartReply, RankQuestion, WrittenHits};
 use super::narrow::narrow;
-use super::part::Pacer;
+use super::part::{Pacer, pause};
 use super::pins::{PinnedDoc, find_pins, placed};
 use super::plan::{self, Planner};
 use super::request::{PageRequest, SearchRequest};
@@ -92,15 +92,17 @@ pub async fn search(
     let mut ranked = gather.ranked(graph, Some(&format), offset, limit).await?;
     let written = std::mem::take(&mut ranked.shown);
     let shown: AHashMap<DocId, &[u8]> = written.iter().flat_map(WrittenHits::iter).collect();
-    let missing: Vec<(DocId, HitExtras)> = {
+    let mut missing: Vec<(DocId, HitExtras)> = Vec::new();
+    {
         let scorer = Scorer::new(&ranked.question.plan, &ranked.facts);
-        let docs = page(&ranked, offset, limit).filter(|place| !shown.contains_key(&place.doc()));
-        docs.map(|place| match place {
-            Place::Ranked(hit) => (hit.doc, gather.extras(hit, &ranked, &scorer, &format)),
-            Place::Pinned(pin) => (pin.doc, gather.pin_extras(pin)),
-        })
-        .collect()
-    };
+        for place in page(&ranked, offset, limit).filter(|place| !shown.contains_key(&place.doc())) {
+            missing.push(match place {
+                Place::Ranked(hit) => (hit.doc, gather.extras(hit, &ranked, &scorer, &format)),
+                Place::Pinned(pin) => (pin.doc, gather.pin_extras(pin)),
+            });
+            pause(pacer).await;
+        }
+    }
     let fetched = if missing.is_empty() { Vec::new() } else { gather.fetch(missing, format).await? };
     let mut fetched = fetched.iter().map(Vec::as_slice);
     let hits = page(&ranked, offset, limit).map(|place| shown.get(&place.doc()).copied().or_else(|| fetched.next()));
@@ -297,7 +299,7 @@ impl<'g> Gather<'g> {
                 let counts: Vec<&FacetCounts> = replies.iter().map(|reply| &*reply.facets).collect();
                 facet_answer(plan, &counts)
             });
-            let mut ranked = merge(question, replies, limits, &pins);
+            let mut ranked = merge(question, replies, limits, &pins, self.pacer).await;
             ranked.facets = counts;
             if self.request.page.is_exact() && !ranked.question.plan.one_per_group {
                 // All documents were met, so those dropped say it all.

@@ -6,6 +6,7 @@ use ahash::{AHashMap, AHashSet};
 
 use super::answer::FacetAnswer;
 use super::messages::{RankQuestion, RankedReply, WrittenHits};
+use super::part::{Pacer, pause};
 use super::pins::PinnedDoc;
 use crate::facets::distinct::GroupValue;
 use crate::facets::geo::sort_buckets;
@@ -76,12 +77,19 @@ pub(super) struct Removed {
     pub lost: bool,
 }
 
+/// A document and the values of its distinct groups.
+type Grouped = (RankedDoc, Vec<GroupValue>);
+
+/// Documents that are merged between two looks at whether others wait.
+const DOCS_PER_LOOK: usize = 128;
+
 /// Merges the orders of the partitions; leaves out what is below the threshold and further members of distinct groups.
-pub(super) fn merge(
+pub(super) async fn merge(
     question: RankQuestion,
     mut replies: Vec<RankedReply>,
     limits: MergeLimits,
     pins: &[PinnedDoc],
+    pacer: &dyn Pacer,
 ) -> Ranked {
     let plan = &*question.plan;
     let candidates: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
@@ -91,14 +99,17 @@ pub(super) fn merge(
     let admitted: AHashSet<DocId> = replies.iter().flat_map(|reply| reply.pinned.iter().copied()).collect();
     let pins: Vec<PinnedDoc> = pins.iter().filter(|pin| admitted.contains(&pin.doc)).copied().collect();
     let shown = replies.iter_mut().map(|reply| std::mem::take(&mut reply.shown)).collect();
-    let (all, facts) = ordered(plan, replies, limits.by_groups);
+    let (all, facts) = ordered(plan, replies, limits.by_groups, pacer).await;
     let scorer = Scorer::new(plan, &facts);
     let mut taken: AHashSet<GroupValue> = AHashSet::new();
     let mut docs: Vec<RankedDoc> = Vec::with_capacity(all.len());
     let mut removed = Removed::default();
     let mut any_below = false;
     let lost_below = limits.threshold.is_some_and(|least| scorer.lost() < least);
-    for (doc, groups) in all {
+    for (at, (doc, groups)) in all.into_iter().enumerate() {
+        if at % DOCS_PER_LOOK == 0 {
+            pause(pacer).await;
+        }
         // Groups are told apart bucket by bucket, so the one in which the page ends is walked to its end.
         let in_last_bucket =
             |last: &RankedDoc| plan.whole_buckets && plan.compare_rules(last, &doc, plan.rules.rules.len()).is_eq();
@@ -135,12 +146,7 @@ pub(super) fn merge(
 
 /// Gives the documents of each bucket of a distance sort the distance and point of its first one, so that they compare as
 /// equal there. Which documents share a bucket depends on all of them. Returns whether anything changed.
-fn share_points(
-    plan: &RankPlan,
-    all: &mut [(RankedDoc, Vec<GroupValue>)],
-    facts: &mut ScoreFacts,
-    candidates: usize,
-) -> bool {
+fn share_points(plan: &RankPlan, all: &mut [Grouped], facts: &mut ScoreFacts, candidates: usize) -> bool {
     let mut changed = false;
     for (rule, sort) in plan.rules.rules.iter().enumerate() {
         let Rule::Sort(at) = sort else { continue };
@@ -192,14 +198,15 @@ fn share(value: &mut SortValue, first: &SortValue) -> bool {
 }
 
 /// The documents of all partitions in order, as far as the order is known, each with the values of its groups.
-fn ordered(
+async fn ordered(
     plan: &RankPlan,
     replies: Vec<RankedReply>,
     by_groups: bool,
-) -> (Vec<(RankedDoc, Vec<GroupValue>)>, ScoreFacts) {
+    pacer: &dyn Pacer,
+) -> (Vec<Grouped>, ScoreFacts) {
     let candidates = replies.iter().map(|reply| reply.part.candidates).sum::<u64>() as usize;
     let mut facts = ScoreFacts::default();
-    let mut all: Vec<(RankedDoc, Vec<GroupValue>)> = Vec::new();
+    let mut lists: Vec<Vec<Grouped>> = Vec::with_capacity(replies.len());
     let mut incomplete_ends: Vec<RankedDoc> = Vec::new();
     for reply in replies {
         if by_groups && !reply.part.complete {
@@ -208,15 +215,23 @@ fn ordered(
         facts.used.extend(reply.part.facts.used);
         facts.profiles.extend(reply.part.facts.profiles);
         let mut values = reply.part.values.into_iter();
-        all.extend(reply.part.docs.into_iter().map(|doc| (doc, values.next().unwrap_or_default())));
+        lists.push(reply.part.docs.into_iter().map(|doc| (doc, values.next().unwrap_or_default())).collect());
+        pause(pacer).await;
     }
     let order = |a: &RankedDoc, b: &RankedDoc| match (a.skipped, b.skipped) {
         (false, false) => plan.compare(a, b),
         (true, true) => a.doc.cmp(&b.doc),
         (a, b) => a.cmp(&b),
     };
-    // The lists of the partitions are in order each, which this kind of sort makes use of.
-    all.sort_by(|a, b| order(&a.0, &b.0));
+    let mut all = match plan.geo_rule() {
+        // Within a bucket of distances a list has an order of its own.
+        Some(_) => {
+            let mut all: Vec<Grouped> = lists.into_iter().flatten().collect();
+            all.sort_by(|a, b| order(&a.0, &b.0));
+            all
+        }
+        None => merge_lists(lists, order, pacer).await,
+    };
     if plan.geo_rule().is_some() && share_points(plan, &mut all, &mut facts, candidates) {
         all.sort_unstable_by(|a, b| order(&a.0, &b.0));
     }
@@ -234,4 +249,35 @@ fn ordered(
         all.truncate(plan.wanted);
     }
     (all, facts)
+}
+
+/// One list out of several that are each in order.
+async fn merge_lists(
+    mut lists: Vec<Vec<Grouped>>,
+    order: impl Fn(&RankedDoc, &RankedDoc) -> Ordering,
+    pacer: &dyn Pacer,
+) -> Vec<Grouped> {
+    while lists.len() > 1 {
+        let mut merged = Vec::with_capacity(lists.len().div_ceil(2));
+        let mut rest = lists.into_iter();
+        while let Some(left) = rest.next() {
+            let Some(right) = rest.next() else {
+                merged.push(left);
+                break;
+            };
+            let mut both = Vec::with_capacity(left.len() + right.len());
+            let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
+            while let Some(next) = right.peek() {
+                let taken = left.next_if(|head| order(&head.0, &next.0).is_le()).or_else(|| right.next());
+                both.extend(taken);
+                if both.len() % DOCS_PER_LOOK == 0 {
+                    pause(pacer).await;
+                }
+            }
+            both.extend(left);
+            merged.push(both);
+        }
+        lists = merged;
+    }
+    lists.pop().unwrap_or_default()
 }

@@ -20,7 +20,7 @@ use crate::search::hybrid::{FoundHit, Whole, find};
 use crate::search::merge::Ranked;
 use crate::search::messages::{PartQuestion, PartReply};
 use crate::search::narrow::narrow;
-use crate::search::part::Pacer;
+use crate::search::part::{Pacer, pause};
 use crate::search::pins::{PinnedDoc, placed};
 use crate::search::request::{PageRequest, SearchRequest};
 
@@ -52,7 +52,7 @@ pub async fn federated_search(
         .buffered(SEARCHES_AT_ONCE)
         .try_collect()
         .await?;
-    let merged = federation.merged(&ranked);
+    let merged = federation.merged(&ranked).await;
     let (kept, dropped) = federation.without_repeats(merged).await?;
     let (total, facets) = federation.totals(&ranked).await?;
     let pins =
@@ -149,19 +149,19 @@ impl<'f> Federation<'f> {
                 |hit: &FoundHit| (usize::from(hit.semantic) - usize::from(hit.semantic) * first_is_semantic, hit.at);
             let places: Vec<(usize, usize)> = found.hits.iter().map(place).collect();
             let lists: Vec<Ranked> = found.keyword.into_iter().chain(found.semantic).collect();
-            let entries = self.entries(query, &lists, places);
+            let entries = self.entries(query, &lists, places).await;
             return Ok(RankedQuery { words: found.words, lists, total: found.total, vector: found.vector, entries });
         }
         let graph = gather.resolved_graph().await.map_err(failed)?;
         let words = gather.match_words(&graph);
         let lists = vec![gather.ranked(graph, None, offset, limit).await.map_err(failed)?];
         let count = lists[0].docs.len().min(usize::try_from(limit).unwrap_or(usize::MAX));
-        let entries = self.entries(query, &lists, (0..count).map(|at| (0, at)).collect());
+        let entries = self.entries(query, &lists, (0..count).map(|at| (0, at)).collect()).await;
         Ok(RankedQuery { words, total: lists[0].total, lists, vector: None, entries })
     }
 
     /// The hits of a query, each given by its list and its place there.
-    fn entries(&self, number: usize, lists: &[Ranked], places: Vec<(usize, usize)>) -> Vec<Entry> {
+    async fn entries(&self, number: usize, lists: &[Ranked], places: Vec<(usize, usize)>) -> Vec<Entry> {
         let (query, _) = self.of(number);
         let scorers: Vec<Scorer<'_>> =
             lists.iter().map(|ranked| Scorer::new(&ranked.question.plan, &ranked.facts)).collect();
@@ -183,7 +183,12 @@ impl<'f> Federation<'f> {
                 values: score_values(plan, hit, &score, weight),
             }
         };
-        places.into_iter().map(entry).collect()
+        let mut entries = Vec::with_capacity(places.len());
+        for place in places {
+            entries.push(entry(place));
+            pause(self.pacer).await;
+        }
+        entries
     }
 
     /// Hits of the page that were found by meaning, where any query asked for that.
@@ -203,16 +208,22 @@ impl<'f> Federation<'f> {
     }
 
     /// All hits in one list: of each index the documents that its queries found, each once, then all indexes.
-    fn merged(&self, ranked: &[RankedQuery]) -> Vec<Entry> {
+    async fn merged(&self, ranked: &[RankedQuery]) -> Vec<Entry> {
         let limit = self.request.page.first().saturating_add(self.request.page.count());
-        let of_index = |(index, access): (usize, &FederatedAccess<'_>)| -> Vec<Entry> {
+        let mut of_indexes = Vec::with_capacity(self.access.len());
+        for (index, access) in self.access.iter().enumerate() {
             let queries = ranked.iter().zip(&self.request.queries).filter(|(_, query)| query.index == index);
             let lists = queries.map(|(ranked, _)| ranked.entries.clone()).collect();
             let mut seen: AHashSet<DocId> = AHashSet::new();
             let total_max = usize::try_from(access.index.settings.pagination.max_total_hits).unwrap_or(usize::MAX);
-            merge(lists).filter(|entry| seen.insert(entry.doc)).take(limit.min(total_max)).collect()
-        };
-        merge(self.access.iter().enumerate().map(of_index).collect()).collect()
+            let mut entries = Vec::new();
+            for entry in merge(lists).filter(|entry| seen.insert(entry.doc)).take(limit.min(total_max)) {
+                entries.push(entry);
+                pause(self.pacer).await;
+            }
+            of_indexes.push(entries);
+        }
+        merge(of_indexes).collect()
     }
 
     /// The hits at fixed places, in the order of these; where all else is equal, that of an earlier query first.
@@ -371,7 +382,12 @@ impl<'f> Federation<'f> {
                 });
                 (entry.doc, HitExtras { federation, ..extras })
             };
-            page.iter().map(extras).collect()
+            let mut hits = Vec::with_capacity(page.len());
+            for entry in &page {
+                hits.push(extras(entry));
+                pause(self.pacer).await;
+            }
+            hits
         };
         gather.fetch(hits, format).await
     }

@@ -5,13 +5,18 @@ use std::cmp::Ordering;
 use crate::rank::score::Scorer;
 use crate::search::federated::{ScoreValue, score_values};
 use crate::search::merge::Ranked;
+use crate::search::part::{Pacer, pause};
 
 /// For each of the first `count` documents of a list what it is compared by, its numbers times the weight.
-pub fn values(ranked: &Ranked, count: usize, weight: f64) -> Vec<Vec<ScoreValue>> {
+pub async fn values(ranked: &Ranked, count: usize, weight: f64, pacer: &dyn Pacer) -> Vec<Vec<ScoreValue>> {
     let plan = &ranked.question.plan;
     let scorer = Scorer::new(plan, &ranked.facts);
-    let of = |hit| score_values(plan, hit, &scorer.score(hit), weight);
-    ranked.docs.iter().take(count).map(of).collect()
+    let mut values = Vec::with_capacity(count.min(ranked.docs.len()));
+    for hit in ranked.docs.iter().take(count) {
+        values.push(score_values(plan, hit, &scorer.score(hit), weight));
+        pause(pacer).await;
+    }
+    values
 }
 
 /// Which of two heads comes first: `Greater` where the left one does.

@@ -17,7 +17,7 @@ use crate::search::gather::{Ask, Gather, SearchedIndex, by_owner, facet_answer, 
 use crate::search::merge::Ranked;
 use crate::search::messages::{PartQuestion, PartReply};
 use crate::search::narrow::narrow;
-use crate::search::part::Pacer;
+use crate::search::part::{Pacer, pause};
 use crate::search::pins::{PinnedDoc, placed};
 use crate::search::plan;
 use crate::search::request::{PageRequest, SearchRequest, SemanticQuery};
@@ -136,6 +136,7 @@ async fn write(
                     (doc.doc, gather.extras(doc, ranked, scorer, &format))
                 }
             });
+            pause(pacer).await;
         }
         hits
     };
@@ -208,11 +209,8 @@ pub(in crate::search) async fn find(
         found.semantic = Some(ranked);
         return Ok(found);
     };
-    let dropped = {
-        let (hits, dropped) = merged(index, request, ask, (&keyword, &ranked), (semantic.ratio, count)).await?;
-        found.hits = hits;
-        dropped
-    };
+    let (hits, dropped) = merged(index, request, (ask, pacer), (&keyword, &ranked), (semantic.ratio, count)).await?;
+    found.hits = hits;
     (found.total, found.facets) = (ranked.total, ranked.facets.clone());
     if plan::distinct_field(request, index.settings).is_some() || request.ranking_score_threshold.is_some() {
         let names = request.facets.as_deref();
@@ -237,12 +235,12 @@ fn is_enough(ranked: &Ranked, ratio: f32, count: usize) -> bool {
 async fn merged(
     index: &SearchedIndex<'_>,
     request: &SearchRequest,
-    ask: &dyn Ask,
+    (ask, pacer): (&dyn Ask, &dyn Pacer),
     (keyword, semantic): (&Ranked, &Ranked),
     (ratio, count): (f32, usize),
 ) -> Result<(Vec<FoundHit>, u64), SearchError> {
-    let by_words = values(keyword, count, f64::from(1.0 - ratio));
-    let by_meaning = values(semantic, count, f64::from(ratio));
+    let by_words = values(keyword, count, f64::from(1.0 - ratio), pacer).await;
+    let by_meaning = values(semantic, count, f64::from(ratio), pacer).await;
     let field = plan::distinct_field(request, index.settings);
     let groups = [
         groups(index, ask, field.as_deref(), keyword, by_words.len()).await?,
