@@ -10,8 +10,8 @@ use shards::text::TextTokenizer;
 thread_local! {
     static PLANNER: (Settings, Planner) = {
         let settings: Settings = serde_json::from_str(
-            r#"{"stopWords": ["the", "of"], "synonyms": {"new york": ["ny", "big apple"]}, "separatorTokens": ["&"],
-                "nonSeparatorTokens": ["#"], "dictionary": ["j.k."]}"#,
+            r##"{"stopWords": ["the", "of"], "synonyms": {"new york": ["ny", "big apple"]}, "separatorTokens": ["&"],
+                "nonSeparatorTokens": ["#"], "dictionary": ["j.k."]}"##,
         )
         .expect("they are settings");
         let planner = Planner::new(&settings, Box::new(TextTokenizer::new(&settings)), None);
