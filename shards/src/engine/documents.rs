@@ -10,6 +10,7 @@ use super::messages::{Answer, Listing, PartitionQuestion, Place, ReadQuestion};
 use super::types::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
 use super::{Engine, answer_as};
 use crate::document::RawDocument;
+use crate::error::UserError;
 use crate::facets::sort::{SortKeys, check_sort, check_sort_points};
 use crate::facets::{Filter, SortCriterion, parse_filter, parse_sort};
 use crate::ids::{DocId, LocalDocId, PartitionNo};
@@ -23,6 +24,8 @@ const SORT_CODE: &str = "invalid_document_sort";
 struct CheckedQuery {
     filter: Option<Filter>,
     sort: Vec<SortCriterion>,
+    /// What is wrong with the order. Mistakes that only show while the filter is evaluated are reported before.
+    refused: Option<UserError>,
 }
 
 impl Engine {
@@ -55,7 +58,12 @@ impl Engine {
     }
 
     async fn documents_at(&self, view: &IndexView, query: &DocumentsQuery) -> Result<DocumentsPage, EngineError> {
-        let checked = check(view, query)?;
+        let mut checked = check(view, query)?;
+        if let Some(error) = checked.refused.take() {
+            let none = DocumentsQuery { offset: 0, limit: 0, ..query.clone() };
+            self.list(view, &none, CheckedQuery { sort: Vec::new(), ..checked }, None).await?;
+            return Err(error.into());
+        }
         let among = match &query.ids {
             Some(ids) => Some(self.look_up(view, ids).await?),
             None => None,
@@ -149,7 +157,7 @@ fn check(view: &IndexView, query: &DocumentsQuery) -> Result<CheckedQuery, Engin
     } else {
         parse_sort(&query.sort.iter().cloned().map(Value::from).collect(), SORT_CODE)?
     };
-    check_sort(&sort, &view.settings, SORT_CODE)?;
-    check_sort_points(&sort, &view.fields, SORT_CODE)?;
-    Ok(CheckedQuery { filter, sort })
+    let refused = check_sort(&sort, &view.settings, SORT_CODE);
+    let refused = refused.and_then(|()| check_sort_points(&sort, &view.fields, SORT_CODE)).err();
+    Ok(CheckedQuery { filter, sort, refused })
 }

@@ -51,9 +51,9 @@ pub async fn search_facet_values(
         false => PageRequest::Window { offset: 0, limit: SEARCHED_HITS },
     };
     let narrows = search.ranking_score_threshold.is_some() || plan::distinct_field(&search, index.settings).is_some();
-    plan::check(&search, index.settings, index.fields)?;
     check_facet_name(&request.name, index.settings)?;
     let gather = Gather::new(index, &search, ask, pacer);
+    gather.check().await?;
     let graph = gather.resolved_graph().await?;
     let (_, limit) = search.page.window(index.settings.pagination.max_total_hits);
     let ranked = gather.ranked(graph, None, 0, if narrows { limit } else { 0 }).await?;

@@ -82,8 +82,8 @@ pub async fn search(
     if let Some(semantic) = &request.semantic {
         return hybrid::search(index, request, semantic, ask, pacer).await;
     }
-    plan::check(request, index.settings, index.fields)?;
     let gather = Gather::new(index, request, ask, pacer);
+    gather.check().await?;
     let graph = gather.resolved_graph().await?;
     let words = gather.match_words(&graph);
     let format = Arc::new(FormatPlan::new(request, index.settings, index.fields, words));
@@ -170,6 +170,27 @@ impl<'g> Gather<'g> {
     /// The same search by a vector in place of the words.
     pub(super) fn by_vector(self, query: VectorQuery) -> Self {
         Self { vector: Some(query), ..self }
+    }
+
+    /// Checks what only the index can tell, in the order in which mistakes are reported. The filter is evaluated for it only
+    /// where something that is checked later is wrong.
+    pub(super) async fn check(&self) -> Result<(), SearchError> {
+        let (request, settings) = (self.request, self.index.settings);
+        plan::check_documents(request, settings, self.index.fields)?;
+        let Err(error) = plan::check_order(request, settings) else { return Ok(()) };
+        if request.filter.is_some() {
+            let question = RankQuestion {
+                plan: Arc::default(),
+                filter: request.filter.clone().map(Arc::new),
+                pinned: Arc::default(),
+                distinct: None,
+                facets: None,
+                show: None,
+                time_left: self.time_left(),
+            };
+            self.ask_all(|| PartQuestion::Rank(question.clone())).await?;
+        }
+        Err(error)
     }
 
     /// What is left of the time.

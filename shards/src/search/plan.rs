@@ -71,18 +71,30 @@ fn query_languages(request: &SearchRequest, settings: &Settings, fields: &Fields
 
 /// Checks what only the index can tell, in the order in which mistakes are reported.
 pub fn check(request: &SearchRequest, settings: &Settings, fields: &FieldsMap) -> Result<(), SearchError> {
+    check_documents(request, settings, fields)?;
+    check_order(request, settings)
+}
+
+/// The part of [`check`] that comes before the filter is evaluated.
+pub fn check_documents(request: &SearchRequest, settings: &Settings, fields: &FieldsMap) -> Result<(), SearchError> {
+    check_search_on(request, settings, fields)?;
     if let Some(name) = &request.distinct {
         check_distinct(name, settings, "invalid_search_distinct")?;
     }
     if let Some(filter) = &request.filter {
         filter.check_attributes(settings)?;
     }
+    Ok(())
+}
+
+/// The part of [`check`] that comes after: mistakes that only show while the filter is evaluated are reported before.
+pub fn check_order(request: &SearchRequest, settings: &Settings) -> Result<(), SearchError> {
     check_sort_rule(&request.sort, settings, "invalid_search_sort")?;
     check_sort(&request.sort, settings, "invalid_search_sort")?;
     if let Some(names) = &request.facets {
         check_facets(names, settings, "invalid_search_facets")?;
     }
-    check_search_on(request, settings, fields)
+    Ok(())
 }
 
 /// A name must be declared or be a known field below a declared one, a pattern must reach such a name.

@@ -224,18 +224,18 @@ impl Plan {
             let missing = || inside(positions[0].0, ApiError::index_not_found(uid));
             let view = state.index(uid).ok_or_else(missing)?;
             let facets = federation.facets_by_index.get(*uid).cloned().flatten();
-            if let Some(names) = &facets {
-                check_facets(names, &view.settings, ErrorCode::InvalidMultiSearchFacets.name())?;
-                if federation.merge_facets.is_some() {
-                    orders.check(uid, names, view)?;
-                }
-            }
-            plan.request.indexes.push(FederatedIndex { uid: (*uid).into(), facets });
+            plan.request.indexes.push(FederatedIndex { uid: (*uid).into(), facets: facets.clone() });
             plan.views.push(view.clone());
             for (position, query) in positions {
                 let query = plan.query(call, state, query, *position, &mut rules);
                 plan.request.queries.push(query.map_err(|error| inside(*position, error))?);
                 plan.positions.push(*position);
+            }
+            if let Some(names) = &facets {
+                check_facets(names, &view.settings, ErrorCode::InvalidMultiSearchFacets.name())?;
+                if federation.merge_facets.is_some() {
+                    orders.check(uid, names, view)?;
+                }
             }
         }
         let is_used = |uid: &str| by_index.contains_key(uid) || asked_elsewhere.contains(&uid);
@@ -259,13 +259,13 @@ impl Plan {
         check_network(&params.search, call.app.control.state().features)?;
         params.search.check_queries()?;
         let mut request = params.search.request.clone();
+        request.semantic = semantic::query(&params.search, view, state.features)?;
         read_sort(&params.search, &mut request)?;
         rules.check(position, rule_kinds(&request, &view.settings))?;
         read_filter(call, &params.index_uid, &params.search, &mut request)?;
         let distinct = self.request.distinct.clone().or_else(|| request.distinct.clone());
         check(&SearchRequest { distinct, ..request.clone() }, &view.settings, &view.fields)?;
         request.pins = pins(call, state, &params.index_uid, &request);
-        request.semantic = semantic::query(&params.search, view, state.features)?;
         let options = params.options.clone().unwrap_or_default();
         let position = options.query_position.unwrap_or(position as u64);
         Ok(FederatedQuery { index, request, weight: options.weight, position })

@@ -48,10 +48,10 @@ impl OneSearch {
         let view = state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?;
         params.check_queries()?;
         let mut request = params.request.clone();
+        request.semantic = semantic::query(&params, view, state.features)?;
         read_filter(call, uid, &params, &mut request)?;
         read_sort(&params, &mut request)?;
         request.pins = pins(call, state, uid, &request);
-        request.semantic = semantic::query(&params, view, state.features)?;
         Ok(Self {
             uid: uid.into(),
             view: view.clone(),

@@ -80,7 +80,7 @@ pub async fn search(
     ask: &dyn Ask,
     pacer: &dyn Pacer,
 ) -> Result<SearchAnswer, SearchError> {
-    plan::check(request, index.settings, index.fields)?;
+    Gather::new(index, request, ask, pacer).check().await?;
     let total_max = index.settings.pagination.max_total_hits;
     let (offset, limit) = request.page.window(total_max);
     let mut found = find(index, request, semantic, (ask, pacer), (offset + limit, Whole::All)).await?;
