@@ -194,16 +194,25 @@ impl Draft {
             Method::Replace => ChangeKind::Replace,
             Method::Update => ChangeKind::Merge,
         };
+        // An id that cannot be one is told before what is wrong with the other fields of any document.
+        let mut refused: Option<UserError> = None;
         loop {
             let id = finder.id(document.iter(), names.map())?;
-            reserved.check(&document, &id, names.map())?;
-            let vectors = put_document(&document, names.map(), &self.embedders, &id, &mut record)?;
-            found.push((id, stored(&mut self.records, kind, &record, &vectors)));
+            if refused.is_none() {
+                let mut put = |id: &str| {
+                    reserved.check(&document, id, names.map())?;
+                    put_document(&document, names.map(), &self.embedders, id, &mut record)
+                };
+                match put(&id) {
+                    Ok(vectors) => found.push((id, stored(&mut self.records, kind, &record, &vectors))),
+                    Err(error) => refused = Some(error),
+                }
+            }
             if self.runtime.should_yield() {
                 self.runtime.yield_now().await;
             }
             if !source.next(&mut names, &mut document)? {
-                return Ok((Some(inferred), found));
+                return refused.map_or(Ok((Some(inferred), found)), |error| Err(error.into()));
             }
         }
     }
