@@ -93,12 +93,13 @@ pub fn check_dimensions(entry: &SentEntry, dimensions: u32, name: &str, id: &str
     Err(UserError::new("invalid_vector_dimensions", message))
 }
 
-/// Reads the JSON of one entry. The numbers of an entry that is not `wanted` are checked and dropped.
+/// Reads the JSON of one entry. The vectors of an entry that is not `wanted` are not looked at.
 pub fn entry(json: &str, wanted: bool) -> Result<SentEntry, String> {
     let given = |vectors| SentEntry { vectors: Some(vectors), regenerate: false };
     match json.as_bytes().first() {
         Some(b'n') => Ok(given(Vec::new())),
-        Some(b'[') => Ok(given(lists(json, wanted)?)),
+        Some(b'[') if wanted => Ok(given(lists(json)?)),
+        Some(b'[') => Ok(given(Vec::new())),
         Some(b'{') => {
             let members: BTreeMap<String, &RawValue> = serde_json::from_str(json).map_err(|error| error.to_string())?;
             let shape = || "must have `regenerate` (a boolean), and nothing else but `embeddings`.".to_owned();
@@ -111,7 +112,8 @@ pub fn entry(json: &str, wanted: bool) -> Result<SentEntry, String> {
                         complete = true;
                     }
                     ("embeddings", "null") => {}
-                    ("embeddings", list) if list.starts_with('[') => entry.vectors = Some(lists(list, wanted)?),
+                    ("embeddings", list) if list.starts_with('[') && wanted => entry.vectors = Some(lists(list)?),
+                    ("embeddings", _) if !wanted => entry.vectors = Some(Vec::new()),
                     _ => return Err(shape()),
                 }
             }
@@ -122,7 +124,7 @@ pub fn entry(json: &str, wanted: bool) -> Result<SentEntry, String> {
 }
 
 /// One vector, or a list of vectors.
-fn lists(json: &str, wanted: bool) -> Result<Vec<Vec<f32>>, String> {
+fn lists(json: &str) -> Result<Vec<Vec<f32>>, String> {
     let wrong = || "is neither a vector nor a list of vectors.".to_owned();
     let nested = json[1..].trim_start().starts_with('[');
     let mut found: Vec<Vec<f32>> = match numbers::lists(json.as_bytes()) {
@@ -136,7 +138,7 @@ fn lists(json: &str, wanted: bool) -> Result<Vec<Vec<f32>>, String> {
     if found.iter().flatten().any(|number| !number.is_finite()) {
         return Err("holds a number that is too large.".to_owned());
     }
-    found.truncate(if wanted { VECTORS_MAX } else { 0 });
+    found.truncate(VECTORS_MAX);
     Ok(found)
 }
 
@@ -309,6 +311,9 @@ mod tests {
         let sent = code(r#"{"a":null,"b":[9,9,9],"c":{"regenerate":true},"m":[1,2]}"#).unwrap();
         let rest = String::from_utf8(sent.rest.unwrap()).unwrap();
         assert_eq!(rest, r#"{"a":[],"b":[9,9,9],"c":{"regenerate":true,"embeddings":null}}"#);
+        // Nobody reads them as vectors before there is an embedder of that name.
+        let odd = r#"{"a":[1,"x"],"b":{"embeddings":"x","regenerate":true}}"#;
+        assert_eq!(code(odd).unwrap().rest.as_deref(), Some(odd.as_bytes()));
         assert_eq!(code("{}").unwrap(), SentVectors::default());
     }
 
