@@ -215,10 +215,10 @@ fn parse_expiry(value: &Value, now: OffsetDateTime) -> Result<Option<OffsetDateT
     Ok(Some(instant))
 }
 
-/// A date in one of the four forms, in UTC.
+/// A date in one of the four forms; in UTC where it names no offset.
 fn parse_instant(text: &str) -> Option<OffsetDateTime> {
     if let Ok(instant) = OffsetDateTime::parse(text, &Rfc3339) {
-        return Some(instant.to_offset(time::UtcOffset::UTC));
+        return Some(instant);
     }
     let with_letter = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]");
     let with_blank = format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
@@ -289,6 +289,8 @@ mod tests {
         let noon = time::macros::datetime!(2031-05-06 12:00 UTC);
         assert_eq!(end("2031-05-06T12:00:00Z"), Ok(noon));
         assert_eq!(end("2031-05-06T14:00:00+02:00"), Ok(noon));
+        // It is shown with the offset that it came with.
+        assert_eq!(end("2031-05-06T14:00:00+02:00").map(|end| end.hour()), Ok(14));
         assert_eq!(end("2031-05-06T12:00:00"), Ok(noon));
         assert_eq!(end("2031-05-06 12:00:00"), Ok(noon));
         assert_eq!(end("2031-05-06"), Ok(time::macros::datetime!(2031-05-06 0:00 UTC)));
