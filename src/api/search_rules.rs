@@ -26,8 +26,8 @@ pub fn routes() -> Vec<Route<App>> {
 }
 
 async fn list(call: Call<App>) -> Answer {
-    check_enabled(&call)?;
     let asked = Listing::decode(&Node::body(&call.json()?))?;
+    check_enabled(&call)?;
     let state = call.app.control.state();
     let matching: Vec<&SearchRule> = state.search_rules.iter().filter(|rule| asked.admits(rule)).collect();
     let page = matching.iter().skip(asked.offset).take(asked.limit);
@@ -48,8 +48,8 @@ async fn update(call: Call<App>) -> Answer {
         Ok(uid) => uid.to_owned(),
         Err(no_rule) => return Ok(no_rule),
     };
-    check_enabled(&call)?;
     let patch = decode_patch(&Node::body(&call.json()?))?;
+    check_enabled(&call)?;
     let status = if call.app.control.state().search_rules.get(&uid).is_some() { 200 } else { 201 };
     call.app.control.change(ControlChange::SearchRule(SearchRuleChange::Patch(uid.clone(), patch))).await?;
     shown(&call, &uid, status)

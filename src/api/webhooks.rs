@@ -50,8 +50,8 @@ async fn one(call: Call<App>) -> Answer {
 }
 
 async fn update(call: Call<App>) -> Answer {
-    let uid = uid(&call)?;
     let asked = Asked::decode(&Node::body(&call.json()?))?;
+    let uid = uid(&call)?;
     let patch = WebhookPatch { url: asked.url, headers: asked.headers };
     call.app.control.change(ControlChange::Webhook(WebhookChange::Patch(uid, patch))).await?;
     shown(&call, uid)
