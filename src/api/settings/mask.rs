@@ -14,26 +14,27 @@ pub(crate) fn mask(secret: &str) -> String {
     format!("{}{cover}", &secret[..end])
 }
 
-/// Masks the keys of all embedders, those within composite ones too.
+/// Masks the keys of all embedders; those within composite ones the interface shows as they are.
 pub(super) fn mask_embedders(embedders: &mut Value) {
     for embedder in embedders.as_object_mut().into_iter().flat_map(Map::values_mut) {
-        mask_embedder(embedder);
-    }
-}
-
-fn mask_embedder(embedder: &mut Value) {
-    let Value::Object(fields) = embedder else { return };
-    if let Some(Value::String(key)) = fields.get_mut("apiKey") {
-        *key = mask(key);
-    }
-    for inner in ["searchEmbedder", "indexingEmbedder"] {
-        fields.get_mut(inner).map(mask_embedder);
+        if let Some(Value::String(key)) = embedder.get_mut("apiKey") {
+            *key = mask(key);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_within_composite_embedders_are_shown() {
+        let mut embedders =
+            serde_json::json!({"a": {"apiKey": "secret"}, "c": {"searchEmbedder": {"apiKey": "secret"}}});
+        mask_embedders(&mut embedders);
+        assert_eq!(embedders["a"]["apiKey"], "XXX...");
+        assert_eq!(embedders["c"]["searchEmbedder"]["apiKey"], "secret");
+    }
 
     #[test]
     fn longer_secrets_show_a_little() {
