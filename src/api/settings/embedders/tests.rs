@@ -165,7 +165,7 @@ fn fragments_merge_by_name() {
 }
 
 #[test]
-fn keys_of_nested_embedders_are_hidden_too() {
+fn nested_embedders_show_their_keys_and_defaults() {
     let composite = with(json!({"source": "composite", "searchEmbedder": rest(json!({"apiKey": "0123456789"})),
         "indexingEmbedder": rest(json!({}))}));
     let shown = shown(&composite);
