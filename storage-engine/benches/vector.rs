@@ -1,6 +1,6 @@
 //! How well and how fast vectors are searched on real files: building, recall and queries a second of one core, filters, churn,
 //! and a budget smaller than the data. `cargo bench -p storage-engine --bench vector -- [options]`, with options
-//! `data=FOLDER` (WordNet embedded with MiniLM), `clustered=COUNT` (a seeded generator), `dims=N`, `codes=bits`, `metric=...`, `only=PART,...`.
+//! `data=FOLDER` (WordNet embedded with MiniLM), `clustered=COUNT` (a seeded generator), `dims=N`, `codes=bits|int8|int2` (four bits else), `metric=...`, `only=PART,...`.
 //!
 //! Prints one line for each measurement, rates per second of processor time (one thread); p50 and p99 are of the clock on the wall.
 
@@ -158,13 +158,20 @@ async fn bench(options: HashMap<String, String>, folder: PathBuf, mut data: Data
     let wants = |part: &str| options.get("only").is_none_or(|only| only.split(',').any(|name| name == part));
     let all: Vec<u32> = (0..data.vectors.len() as u32).collect();
     let mut config = Config::new(data.vectors[0].len() as u32, Metric::Cosine);
-    if options.get("codes").is_some_and(|codes| codes == "bits") {
-        config.codes = CodeKind::Bits;
-    }
+    let narrow = match options.get("codes").map(String::as_str) {
+        Some("bits") => Some((CodeKind::Bits, u64::MAX)),
+        Some("int8") => Some((CodeKind::Int8, u64::MAX)),
+        Some("int2") => Some((CodeKind::Int4, 0)),
+        _ => None,
+    };
+    let code_bytes = narrow.map_or(u64::MAX, |(codes, bytes)| {
+        config.codes = codes;
+        bytes
+    });
     if let Some(width) = options.get("build") {
         config.build_width = width.parse().expect("a number");
     }
-    let ample = Budget { graph_bytes: 8 << 30, vector_bytes: 8 << 30, overlay_bytes: 8 << 20 };
+    let ample = Budget { code_bytes, graph_bytes: 8 << 30, vector_bytes: 8 << 30, overlay_bytes: 8 << 20 };
     let partition = fresh(&folder, config, ample).await;
     let (began, mut epoch) = (busy_seconds(), 0);
     let manifest = put(&partition, &data, &all, &mut epoch).await;
@@ -195,7 +202,7 @@ async fn bench(options: HashMap<String, String>, folder: PathBuf, mut data: Data
     if wants("disk") {
         let disk: Rc<dyn Disk> = Rc::new(UringDisk);
         let pages = (sizes.graph_bytes / 10, 0);
-        let tight = Budget { graph_bytes: pages.0, vector_bytes: pages.1, overlay_bytes: 8 << 20 };
+        let tight = Budget { code_bytes, graph_bytes: pages.0, vector_bytes: pages.1, overlay_bytes: 8 << 20 };
         let began = Instant::now();
         let cold = VectorPartition::open(disk, &folder, &manifest, tight, &Unpaced).await.expect("it opens");
         println!("opened in {:.2} s", began.elapsed().as_secs_f64());

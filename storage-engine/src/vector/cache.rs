@@ -27,6 +27,11 @@ impl<T: ?Sized> ClockCache<T> {
         Self { inner: RefCell::new(Slots { slots: Vec::new(), held: 0, hand: 0 }), capacity }
     }
 
+    /// Parts kept at most.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// The part, if it is kept.
     pub fn get(&self, number: u32) -> Option<Rc<T>> {
         let mut inner = self.inner.borrow_mut();

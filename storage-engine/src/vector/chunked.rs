@@ -9,7 +9,7 @@ const CHUNK: usize = 1024;
 /// An array in shared chunks. Elements past the end read as the default.
 #[derive(Clone, Debug)]
 pub struct Chunked<T> {
-    chunks: Vec<Rc<Vec<T>>>,
+    chunks: Vec<Rc<[T]>>,
 }
 
 impl<T> Default for Chunked<T> {
@@ -29,7 +29,7 @@ impl<T: Clone + Default> Chunked<T> {
     pub fn get_mut(&mut self, index: u32) -> &mut T {
         let chunk = index as usize / CHUNK;
         while self.chunks.len() <= chunk {
-            self.chunks.push(Rc::new(vec![T::default(); CHUNK]));
+            self.chunks.push(vec![T::default(); CHUNK].into());
         }
         &mut Rc::make_mut(&mut self.chunks[chunk])[index as usize % CHUNK]
     }
@@ -39,7 +39,7 @@ impl<T: Clone + Default> Chunked<T> {
 #[derive(Clone, Debug)]
 pub struct Strides {
     stride: usize,
-    chunks: Vec<Rc<Vec<u8>>>,
+    chunks: Vec<Rc<[u8]>>,
 }
 
 /// Strings in a chunk: few, so that a change of one copies little.
@@ -70,7 +70,7 @@ impl Strides {
     pub fn get_mut(&mut self, index: u32) -> &mut [u8] {
         let (chunk, at) = (index as usize / STRIDES_PER_CHUNK, index as usize % STRIDES_PER_CHUNK);
         while self.chunks.len() <= chunk {
-            self.chunks.push(Rc::new(vec![0; STRIDES_PER_CHUNK * self.stride]));
+            self.chunks.push(vec![0; STRIDES_PER_CHUNK * self.stride].into());
         }
         &mut Rc::make_mut(&mut self.chunks[chunk])[at * self.stride..(at + 1) * self.stride]
     }

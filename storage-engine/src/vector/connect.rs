@@ -6,6 +6,7 @@
 //! Neighbours are chosen by the HNSW paper's algorithm 4: nearest first, one only if it is nearer to the node than to every
 //! one chosen before.
 
+use super::codes::Probe;
 use super::draft::Draft;
 use super::links::{Links, PageNo};
 use super::state::State;
@@ -66,16 +67,32 @@ impl Draft {
         self.state.upper.set(node, levels);
     }
 
-    fn distance(&self, a: u32, b: u32) -> f32 {
-        self.shared.comparer.distance(self.state.codes.get(a), self.state.codes.get(b))
+    fn distance(&self, from: &Probe, node: u32) -> f32 {
+        self.state.comparer.distance(from, self.state.codes.get(node))
+    }
+
+    /// Makes `probe` one of this node.
+    fn probe(&self, node: u32, probe: &mut Probe) {
+        self.state.comparer.probe(self.state.codes.get(node), probe);
+    }
+
+    /// The distances of nodes from one, nearest first.
+    fn keys_from(&self, node: u32, others: impl Iterator<Item = u32>) -> Vec<u64> {
+        let mut probe = Probe::default();
+        self.probe(node, &mut probe);
+        let mut keys: Vec<u64> = others.map(|other| key(self.distance(&probe, other), other)).collect();
+        keys.sort_unstable();
+        keys
     }
 
     /// At most `most` of the nodes with these keys (distances from one node, nearest first), spread in all directions.
     pub(super) fn choose(&self, keys: &[u64], most: usize) -> Vec<u32> {
         let mut chosen: Vec<u32> = Vec::with_capacity(most);
+        let mut probe = Probe::default();
         for key in keys {
             let (node, distance) = (node_of(*key), distance_of(*key));
-            if chosen.iter().all(|other| self.distance(node, *other) > distance) {
+            self.probe(node, &mut probe);
+            if chosen.iter().all(|other| self.distance(&probe, *other) > distance) {
                 chosen.push(node);
                 if chosen.len() == most {
                     break;
@@ -123,8 +140,7 @@ impl Draft {
             return self.push(level, node, other).await;
         }
         let all = links.as_slice().iter().copied().chain([node]);
-        let mut keys: Vec<u64> = all.map(|linked| key(self.distance(other, linked), linked)).collect();
-        keys.sort_unstable();
+        let keys = self.keys_from(other, all);
         let mut kept = self.choose(&keys, most);
         let mut dropped: Vec<u32> = keys.iter().map(|key| node_of(*key)).filter(|n| !kept.contains(n)).collect();
         let fill = (most / FILL).saturating_sub(kept.len()).min(dropped.len());
@@ -149,8 +165,7 @@ impl Draft {
     async fn force(&mut self, level: u8, node: u32, nearest: u32) -> Result<(), FetchError> {
         let mut links = self.links(level, nearest).await?.as_slice().to_vec();
         if links.len() == links_max(level) {
-            let mut keys: Vec<u64> = links.iter().map(|linked| key(self.distance(nearest, *linked), *linked)).collect();
-            keys.sort_unstable();
+            let keys = self.keys_from(nearest, links.iter().copied());
             let mut lost = node_of(keys[keys.len() - 1]);
             for key in keys.iter().rev() {
                 if self.links(level, node_of(*key)).await?.as_slice().len() > 1 {
@@ -189,15 +204,15 @@ impl Draft {
         let most = links_max(level);
         let mut links = self.links(level, node).await?.as_slice().to_vec();
         let others = orphans.iter().copied().filter(|other| *other != node && !links.contains(other));
-        let mut keys: Vec<u64> = others.map(|other| key(self.distance(node, other), other)).collect();
-        keys.sort_unstable();
-        let mut mended = 0;
+        let keys = self.keys_from(node, others);
+        let (mut mended, mut probe) = (0, Probe::default());
         for key in keys {
             let (other, distance) = (node_of(key), distance_of(key));
             if mended == MENDED_MAX || links.len() == most {
                 break;
             }
-            let own = links.iter().all(|linked| self.distance(*linked, other) > distance);
+            self.probe(other, &mut probe);
+            let own = links.iter().all(|linked| self.distance(&probe, *linked) > distance);
             if (own || links.len() < most / 4) && self.links(level, other).await?.as_slice().len() < most {
                 self.push(level, other, node).await?;
                 self.push(level, node, other).await?;

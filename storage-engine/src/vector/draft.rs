@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use roaring::RoaringBitmap;
 
-use super::codes;
+use super::codes::{self, Probe};
 use super::connect::{entry_without, level_of};
 use super::files::{self, LEVEL_MAX, Records};
 use super::partition::WriteLease;
@@ -190,7 +190,9 @@ impl Draft {
             self.state.node_count += 1;
             self.state.node_count - 1
         });
-        codes::encode(&config, doc, vector, self.state.codes.get_mut(node));
+        let mut code = vec![0; codes::code_stride(config.code_kind(), config.dimensions)];
+        self.shared.coder.encode(doc, vector, &mut code);
+        self.state.set_code(&self.shared.coder, node, &code);
         let first = self.state.first.get_mut(doc);
         *self.state.heads.get_mut(node) = Head { doc, ordinal, next: *first };
         *first = node + 1;
@@ -198,22 +200,23 @@ impl Draft {
         Rc::make_mut(&mut self.state.live).insert(node);
         self.shared.cache.forget(node);
         let records = Records::codes(&config);
-        let record = records.encode(node, doc, ordinal, self.state.codes.get(node));
+        let record = records.encode(node, doc, ordinal, &code);
         self.codes.write(&self.shared, &*self.shared.codes, records.offset(node), record).await?;
         if let Some(file) = &self.shared.vectors {
             let records = Records::vectors(&config);
             let record = records.encode(node, doc, ordinal, &files::vector_bytes(vector));
             self.vectors.write(&self.shared, &**file, records.offset(node), record).await?;
         }
-        if codes::is_loose(&config, self.state.codes.get(node)) {
+        if codes::is_loose(config.metric, codes::norm(&code)) {
             Rc::make_mut(&mut self.state.loose).insert(node);
             return Ok(());
         }
-        self.insert(node, level_of(config.seed, doc, ordinal, LEVEL_MAX), pace).await
+        let probe = self.shared.coder.probe(vector);
+        self.insert(node, &probe, level_of(config.seed, doc, ordinal, LEVEL_MAX), pace).await
     }
 
     /// Puts a node into the graph's layers (algorithm 1 of the paper).
-    async fn insert(&mut self, node: u32, level: u8, pace: &dyn Pace) -> Result<(), FetchError> {
+    async fn insert(&mut self, node: u32, query: &Probe, level: u8, pace: &dyn Pace) -> Result<(), FetchError> {
         if level > 0 {
             self.set_levels(node, vec![Vec::new(); usize::from(level)]);
         }
@@ -221,11 +224,10 @@ impl Draft {
             self.state.entry = Some((node, level));
             return Ok(());
         };
-        let query = self.state.codes.get(node).to_vec();
-        let mut start = vec![descend(&self.state, self.shared.comparer, &query, entry, level)];
+        let mut start = vec![descend(&self.state, self.state.comparer, query, entry, level)];
         for layer in (0..=level.min(entry.1)).rev() {
             let mut visited = std::mem::take(&mut self.visited);
-            let found = self.walk(&query, layer, &start, &mut visited, pace).await;
+            let found = self.walk(query, layer, &start, &mut visited, pace).await;
             self.visited = visited;
             let found = found?;
             self.connect(layer, node, &found).await?;
@@ -239,14 +241,14 @@ impl Draft {
 
     async fn walk(
         &self,
-        query: &[u8],
+        query: &Probe,
         level: u8,
         start: &[u32],
         visited: &mut Visited,
         pace: &dyn Pace,
     ) -> Result<Vec<u64>, FetchError> {
         let width = usize::from(self.shared.config.build_width.max(1));
-        let mut walk = Walk::new(self.shared.comparer, query, level, width, visited);
+        let mut walk = Walk::new(self.state.comparer, query, level, width, visited);
         walk.start(&self.state, start.iter().copied());
         loop {
             match walk.step(&self.state) {

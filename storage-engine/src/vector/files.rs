@@ -78,7 +78,7 @@ impl Records {
 
     /// Those of the codes.
     pub fn codes(config: &Config) -> Self {
-        let content = CODE_HEADER_BYTES + code_bytes(config);
+        let content = CODE_HEADER_BYTES + code_bytes(config.code_kind(), config.dimensions);
         Self { stride: (RECORD_HEADER_BYTES + content).next_multiple_of(CODE_ALIGNMENT) }
     }
 
@@ -231,7 +231,7 @@ pub(super) struct Manifest {
 }
 
 const METRICS: [Metric; 4] = [Metric::Cosine, Metric::Dot, Metric::Euclidean, Metric::Hamming];
-const KINDS: [CodeKind; 2] = [CodeKind::Int8, CodeKind::Bits];
+const KINDS: [CodeKind; 4] = [CodeKind::Int8, CodeKind::Bits, CodeKind::Int4, CodeKind::Int2];
 
 fn place<T: PartialEq>(all: &[T], one: &T) -> u8 {
     all.iter().position(|known| known == one).expect("all are listed") as u8

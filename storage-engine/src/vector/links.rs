@@ -164,20 +164,27 @@ pub struct Base {
 
 impl Base {
     /// Reads a node's links from its page, if that is in memory.
-    #[inline]
     pub fn links(&self, node: u32) -> Result<Links, PageNo> {
+        let mut links = Links::default();
+        self.each(node, |linked| {
+            links.nodes[links.len as usize] = linked;
+            links.len += 1;
+        })?;
+        Ok(links)
+    }
+
+    /// Shows each of a node's links, if its page is in memory.
+    #[inline(always)]
+    pub fn each(&self, node: u32, mut look: impl FnMut(u32)) -> Result<(), PageNo> {
         let page = PageNo::of(node);
         if page.0 >= self.pages {
-            return Ok(Links::default());
+            return Ok(());
         }
         let found = self.cache.with(page.0, |bytes| {
             let at = (node % NODES_PER_PAGE) as usize;
-            let record = PAGE_HEADER_BYTES + at * RECORD_BYTES;
-            let mut links = Links { len: u32::from(bytes[LENGTHS_AT + at]), nodes: [0; LINKS_BOTTOM] };
-            for (node, slot) in links.nodes.iter_mut().zip(bytes[record..record + RECORD_BYTES].as_chunks::<4>().0) {
-                *node = u32::from_le_bytes(*slot);
-            }
-            links
+            let record = &bytes[PAGE_HEADER_BYTES + at * RECORD_BYTES..][..RECORD_BYTES];
+            let slots = record.as_chunks::<4>().0.iter().take(usize::from(bytes[LENGTHS_AT + at]));
+            slots.for_each(|slot| look(u32::from_le_bytes(*slot)));
         });
         found.ok_or(page)
     }

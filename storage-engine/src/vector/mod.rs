@@ -2,7 +2,7 @@
 //! arXiv 1603.09320) whose walk looks at small codes in memory and whose answers are ordered by the full vectors on disk.
 //!
 //! * [`kernels`]: distances by SIMD, each with a plain twin.
-//! * [`codes`]: 8-bit or 1-bit codes, the walk's distances and the bounds of their error.
+//! * [`codes`]: codes of eight bits to one for each number, the walk's distances and the bounds of their error.
 //! * [`chunked`], [`links`], [`cache`]: the graph in memory: changes over a file of pages, of which a budget is kept.
 //! * [`state`]: an immutable state; readers hold one for as long as they like.
 //! * [`walk`]: one step of a search at a time; it says which pages it needs and waits for nothing.
@@ -67,7 +67,15 @@ pub enum CodeKind {
     Int8,
     /// One bit for each dimension, its sign.
     Bits,
+    /// Four bits for each dimension of the rotated vector. In memory they become [`CodeKind::Int2`] where they would be more than
+    /// [`Budget::code_bytes`].
+    Int4,
+    /// Two bits for each dimension of the rotated vector. Only in memory: files of such a partition have [`CodeKind::Int4`].
+    Int2,
 }
+
+/// With fewer dimensions the errors of codes of four bits are no longer small against the distances, and little is saved.
+const INT4_DIMENSIONS_MIN: u32 = 128;
 
 /// What a partition is made with; it stays with its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,18 +95,26 @@ pub struct Config {
 impl Config {
     /// The default choices for vectors of this many dimensions.
     pub fn new(dimensions: u32, metric: Metric) -> Self {
-        Self { dimensions, metric, codes: CodeKind::Int8, build_width: 125, seed: 0x5eed }
+        let codes = if dimensions < INT4_DIMENSIONS_MIN { CodeKind::Int8 } else { CodeKind::Int4 };
+        Self { dimensions, metric, codes, build_width: 125, seed: 0x5eed }
     }
 
-    /// What the codes really are.
+    /// What the codes in files really are.
     pub fn code_kind(&self) -> CodeKind {
-        if self.metric == Metric::Hamming { CodeKind::Bits } else { self.codes }
+        match (self.metric, self.codes) {
+            (Metric::Hamming, _) => CodeKind::Bits,
+            (_, CodeKind::Int2) => CodeKind::Int4,
+            (_, codes) => codes,
+        }
     }
 }
 
-/// Memory of a partition beyond codes and upper layers, which are always there.
+/// Memory of a partition. Upper layers are always there, and codes of some kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
+    /// Codes of four bits that are kept, bytes: where they would be more, codes of two bits are kept in their place, and searches
+    /// read more full vectors.
+    pub code_bytes: u64,
     /// Pages of the graph's file that are kept, bytes.
     pub graph_bytes: u64,
     /// Full vectors that are kept, bytes.
@@ -110,15 +126,26 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { graph_bytes: 256 << 20, vector_bytes: 64 << 20, overlay_bytes: 8 << 20 }
+        Self::DEFAULT
     }
 }
 
 impl Budget {
-    /// The default, but no more than an eighth of the memory that a core may use for links and another for full vectors.
+    /// The default.
+    pub const DEFAULT: Self =
+        Self { code_bytes: u64::MAX, graph_bytes: 256 << 20, vector_bytes: 256 << 20, overlay_bytes: 8 << 20 };
+
+    /// The default, but no more than a quarter of the memory that a core may use for codes, another for links and an eighth for
+    /// full vectors.
     pub fn of_core(bytes: u64) -> Self {
-        let (part, most) = ((bytes / 8).max(PART_BYTES_MIN), Self::default());
-        Self { graph_bytes: part.min(most.graph_bytes), vector_bytes: part.min(most.vector_bytes), ..most }
+        let most = Self::default();
+        let part = |of: u64, most: u64| (bytes / of).max(PART_BYTES_MIN).min(most);
+        Self {
+            code_bytes: part(4, most.code_bytes),
+            graph_bytes: part(4, most.graph_bytes),
+            vector_bytes: part(8, most.vector_bytes),
+            ..most
+        }
     }
 }
 

@@ -11,12 +11,12 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::cache::ClockCache;
-use super::codes::{self, Comparer};
+use super::codes::{self, Coder};
 use super::draft::Draft;
 use super::files::{self, CODES, Changes, FileHeader, Manifest, Records, VECTORS};
 use super::links::{self, Base, NODES_PER_PAGE, Overlay, PAGE_BYTES, PageNo};
 use super::state::{Head, Shared, State, VectorSnapshot};
-use super::{Budget, Config, FetchError, Metric, OpenError, Pace};
+use super::{Budget, CodeKind, Config, FetchError, Metric, OpenError, Pace};
 use crate::io::{Disk, DiskError, DiskFile, OpenMode};
 
 /// Pages of the graph that are kept in memory at least: a step of a search needs some at once.
@@ -83,7 +83,7 @@ fn shared(
         disk,
         folder: folder.to_path_buf(),
         config,
-        comparer: Comparer::new(&config),
+        coder: Coder::new(&config),
         budget,
         vectors,
         codes,
@@ -112,7 +112,7 @@ impl VectorPartition {
         disk.sync_dir(folder).await?;
         let codes = files.remove(0);
         let shared = shared(disk, folder, config, budget, files.pop(), codes);
-        Ok(Self::start(shared, State::empty(&config)))
+        Ok(Self::start(shared, State::empty(&config, config.code_kind())))
     }
 
     /// Opens the partition in `folder` as it was when `manifest` was prepared. Reads all codes and upper layers; full vectors and
@@ -141,7 +141,7 @@ impl VectorPartition {
         }
         let codes = files.remove(0);
         let shared = shared(disk, folder, config, budget, files.pop(), codes);
-        let mut state = State::empty(&config);
+        let mut state = State::empty(&config, kept_kind(&config, &budget, &manifest));
         state.epoch = manifest.epoch;
         state.node_count = manifest.node_count;
         state.entry = manifest.entry;
@@ -218,10 +218,16 @@ async fn remove_all_but(disk: &dyn Disk, folder: &Path, used: &BTreeSet<String>)
     Ok(())
 }
 
+/// The kind of the codes in memory.
+fn kept_kind(config: &Config, budget: &Budget, manifest: &Manifest) -> CodeKind {
+    let kind = config.code_kind();
+    let bytes = manifest.live.len() * codes::code_stride(kind, config.dimensions) as u64;
+    if kind == CodeKind::Int4 && bytes > budget.code_bytes { CodeKind::Int2 } else { kind }
+}
+
 async fn read_codes(shared: &Shared, state: &mut State, manifest: &Manifest, pace: &dyn Pace) -> Result<(), OpenError> {
-    let (config, records) = (shared.config, Records::codes(&shared.config));
+    let (metric, records) = (shared.config.metric, Records::codes(&shared.config));
     let end = manifest.live.max().map_or(0, |last| last + 1);
-    let stride = state.codes.stride();
     for first in (0..end).step_by(CODES_PER_READ as usize) {
         let count = CODES_PER_READ.min(end - first);
         let bytes = shared.codes.read_at(records.offset(first), count as usize * records.stride).await?;
@@ -232,12 +238,12 @@ async fn read_codes(shared: &Shared, state: &mut State, manifest: &Manifest, pac
             let Some((doc, ordinal, content)) = records.decode(node, record) else {
                 return Err(FetchError::Damaged { file: CODES.to_owned(), what: "record", number: node.into() }.into());
             };
-            state.codes.get_mut(node).copy_from_slice(&content[..stride]);
+            state.set_code(&shared.coder, node, content);
             let head = state.first.get_mut(doc);
             *state.heads.get_mut(node) = Head { doc, ordinal, next: *head };
             *head = node + 1;
             Rc::make_mut(&mut state.documents).insert(doc);
-            if codes::is_loose(&config, state.codes.get(node)) {
+            if codes::is_loose(metric, codes::norm(content)) {
                 Rc::make_mut(&mut state.loose).insert(node);
             }
         }
@@ -314,6 +320,7 @@ impl Draft {
     pub async fn prepare(mut self, epoch: u64, pace: &dyn Pace) -> Result<Prepared, FetchError> {
         assert!(epoch > self.state.epoch, "epochs grow");
         self.write_all(epoch, pace).await?;
+        self.state.fit_codes(&self.shared, self.shared.budget.code_bytes, pace).await;
         self.state.epoch = epoch;
         let newest = self.freed.iter().map(|node| (epoch, *node));
         let unused = std::mem::take(&mut self.reusable);

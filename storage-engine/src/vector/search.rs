@@ -2,15 +2,15 @@
 //! of those that may be among the nearest are read, many at once, and decide.
 //!
 //! How many must be read follows from the codes' errors: nothing is read whose distance cannot be small enough. A scan takes
-//! the error's strict bound, so that its answer is that of comparing all vectors. A walk, which is approximate itself, takes
-//! what errors of independent signs add up to.
+//! the error's strict bound, so that its answer is that of comparing all vectors, and with codes of rotated vectors one that is
+//! as good. A walk, which is approximate itself, takes what errors of independent signs add up to.
 
 use std::collections::HashMap;
 
-use super::codes::{self, Comparer};
+use super::codes::{self, Comparer, Probe};
 use super::kernels::prefetch;
 use super::state::{State, VectorSnapshot};
-use super::walk::{Accept, Step, Walk, descend, node_of};
+use super::walk::{Accept, Step, Walk, descend, distance_of, node_of};
 use super::{CodeKind, FetchError, Metric, Neighbor, Pace, SearchError};
 use roaring::RoaringBitmap;
 
@@ -21,7 +21,7 @@ const SCAN_MIN: u64 = 4096;
 /// What a node in view costs a walk, in comparisons of a scan. On the machine of the benches a scan compares 16 million codes of
 /// 384 bytes a second, and a walk takes 1.5 us for each node in view.
 const VIEW_COST: f64 = 24.0;
-/// With a filter, nodes in view for each that is wanted, at least.
+/// Nodes in view for each that is wanted, at least.
 const VIEW_MIN: usize = 2;
 /// Codes compared between two looks at the pace.
 const SCAN_BATCH: usize = 1024;
@@ -31,10 +31,16 @@ const NARROW_MIN: usize = 8 * SCAN_BATCH;
 const CODES_AHEAD: usize = 8;
 /// Vectors read for each wanted one where codes have no error bound.
 const OVERSAMPLING: usize = 20;
+/// Full vectors read at first, for each that is wanted, and at least.
+const FIRST_READ: usize = 2;
+const FIRST_READ_MIN: usize = 16;
 /// Full vectors read at once.
 const READ_BATCH: usize = 64;
 /// Standard deviations that a walk's re-ranking allows for.
 const DEVIATIONS: f32 = 4.0;
+/// And a scan's, where codes are of so few bits that the strict bound would have almost all vectors read: a chance in a million
+/// that one of the nearest is passed over.
+const SCAN_DEVIATIONS: f32 = 5.0;
 
 /// How a search goes about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,23 +120,34 @@ struct Contender {
 
 struct Query<'a> {
     vector: &'a [f32],
-    code: Vec<u8>,
+    probe: Probe,
     comparer: Comparer,
+    /// Standard deviations of codes' errors that are reckoned with.
+    deviations: Option<f32>,
 }
 
-impl Query<'_> {
-    fn norm(&self) -> f32 {
-        codes::norm(&self.code)
+impl<'a> Query<'a> {
+    fn new(vector: &'a [f32], probe: Probe, comparer: Comparer) -> Self {
+        let bounded = matches!(comparer.kind(), CodeKind::Int8 | CodeKind::Bits);
+        Self { vector, probe, comparer, deviations: (!bounded).then_some(SCAN_DEVIATIONS) }
     }
 
     /// The distance of a node by its code, and what it can be off by.
     fn contender(&self, state: &State, node: u32) -> Contender {
         let code = state.codes.get(node);
-        if self.comparer.too_short(&self.code, code) {
+        if self.comparer.too_short(&self.probe, code) {
             return Contender { distance: -1.0, bound: 0.0, node };
         }
-        let bound = self.comparer.error_bound(&self.code, code);
-        Contender { distance: self.comparer.distance(&self.code, code), bound, node }
+        self.contender_at(state, node, self.comparer.distance(&self.probe, code))
+    }
+
+    /// The same for a node of the graph, whose distance by its code is known.
+    fn contender_at(&self, state: &State, node: u32, distance: f32) -> Contender {
+        Contender {
+            distance,
+            bound: self.comparer.error_bound(&self.probe, state.codes.get(node), self.deviations),
+            node,
+        }
     }
 }
 
@@ -154,9 +171,7 @@ impl VectorSnapshot {
         if options.limit == 0 || eligible == 0 {
             return Ok(Vec::new());
         }
-        let mut code = vec![0; codes::code_stride(config)];
-        codes::encode(config, 0, query, &mut code);
-        let query = Query { vector: query, code, comparer: self.shared.comparer };
+        let mut query = Query::new(query, self.shared.coder.probe(query), state.comparer);
         let wanted = options.limit.min(eligible as usize);
         let share = eligible as f64 / state.documents.len() as f64;
         let accept = match (options.allowed.filter(|_| share < 1.0), options.ordinal) {
@@ -165,14 +180,16 @@ impl VectorSnapshot {
         };
         let width = view(options.width, wanted, share, state);
         let plan = options.plan.unwrap_or_else(|| plan(eligible, width, share));
-        let Some(entry) = state.entry.filter(|_| plan != Plan::Scan && !codes::is_loose(config, &query.code)) else {
+        let Some(entry) =
+            state.entry.filter(|_| plan != Plan::Scan && !codes::is_loose(config.metric, query.probe.norm))
+        else {
             return self.scan(&query, options, accept, pace).await;
         };
         // A filter that lets pass what is far from the query makes a walk long: it ends where a scan would have.
         let most = if options.plan.is_some() { u64::MAX } else { eligible };
         let mut visited = self.shared.take_visited();
-        let start = descend(state, query.comparer, &query.code, entry, 0);
-        let mut walk = Walk::new(query.comparer, &query.code, 0, width, &mut visited);
+        let start = descend(state, query.comparer, &query.probe, entry, 0);
+        let mut walk = Walk::new(query.comparer, &query.probe, 0, width, &mut visited);
         walk.accept = accept;
         walk.start(state, std::iter::once(start));
         let done = finish(&mut walk, state, most, pace).await;
@@ -182,15 +199,13 @@ impl VectorSnapshot {
             return self.scan(&query, options, accept, pace).await;
         }
         let loose = state.loose.iter().filter(|node| accept.takes(state, *node));
-        let deviations = (DEVIATIONS / (config.dimensions as f32).sqrt()).min(1.0);
-        let contenders = keys.into_iter().map(node_of).chain(loose).map(|node| {
-            let contender = query.contender(state, node);
-            let likely = if contender.bound.is_finite() { contender.bound * deviations } else { contender.bound };
-            Contender { bound: likely, ..contender }
-        });
+        let exactly = query.deviations.replace(DEVIATIONS);
+        let walked = keys.into_iter().map(|key| query.contender_at(state, node_of(key), distance_of(key)));
+        let contenders = walked.chain(loose.map(|node| query.contender(state, node)));
         let found = self.rank(&query, contenders.collect(), options.limit, pace).await?;
         // An ordinal that few documents have, or nodes that cannot be reached.
         if found.len() < wanted && !pace.stopped() {
+            query.deviations = exactly;
             return self.scan(&query, options, accept, pace).await;
         }
         Ok(found)
@@ -249,7 +264,10 @@ impl VectorSnapshot {
         self.narrow(&mut contenders, limit);
         let least = |c: &Contender| c.distance - c.bound;
         contenders.sort_unstable_by(|a, b| least(a).total_cmp(&least(b)).then(a.node.cmp(&b.node)));
-        for batch in contenders.chunks(READ_BATCH) {
+        // Mostly the first few decide, and none of the others need be read.
+        let (first, others) =
+            contenders.split_at(contenders.len().min(limit.saturating_mul(FIRST_READ).max(FIRST_READ_MIN)));
+        for batch in first.chunks(READ_BATCH).chain(others.chunks(READ_BATCH)) {
             if nearest.excludes(comparer.reported(least(&batch[0]))) || pace.stopped() {
                 break;
             }
@@ -261,7 +279,7 @@ impl VectorSnapshot {
                 let nodes: Vec<u32> = batch.iter().map(|contender| contender.node).collect();
                 for (node, vector) in nodes.iter().zip(self.shared.fetch(&nodes).await?) {
                     let norm = codes::norm(self.state.codes.get(*node));
-                    let distance = comparer.true_distance(query.vector, &vector, query.norm(), norm);
+                    let distance = comparer.true_distance(query.vector, &vector, query.probe.norm, norm);
                     nearest.offer(self.doc(*node), comparer.reported(distance));
                 }
             }
@@ -314,7 +332,7 @@ impl VectorSnapshot {
 /// recall (measured: with the square root of the share recall stays above that of a search without filter).
 fn view(width: usize, wanted: usize, share: f64, state: &State) -> usize {
     let width = if width == 0 { WIDTH_MIN } else { width } as f64 * share.sqrt();
-    let least = if share < 1.0 { wanted * VIEW_MIN } else { wanted };
+    let least = wanted.saturating_mul(VIEW_MIN);
     // Vectors of one document may crowd the view.
     let vectors = state.live.len() as f64 / state.documents.len() as f64;
     (width.max(least as f64) * vectors).ceil() as usize

@@ -10,11 +10,11 @@ use roaring::RoaringBitmap;
 
 use super::cache::ClockCache;
 use super::chunked::{Chunked, Strides};
-use super::codes::{self, Comparer};
+use super::codes::{self, Coder, Comparer};
 use super::files::{self, Records};
 use super::links::{self, Base, Links, Overlay, PAGE_BYTES, PageNo};
 use super::walk::Visited;
-use super::{Budget, Config, FetchError, Metric};
+use super::{Budget, CodeKind, Config, FetchError, Metric, Pace};
 use crate::io::{Disk, DiskError, DiskFile};
 
 /// Nodes of which the upper layers share a map.
@@ -75,6 +75,8 @@ pub(super) struct State {
     /// Nodes are numbered below this.
     pub node_count: u32,
     pub codes: Strides,
+    /// For codes of the kind that is in memory.
+    pub comparer: Comparer,
     pub heads: Chunked<Head>,
     /// For each document its first node plus one, 0 for none.
     pub first: Chunked<u32>,
@@ -98,11 +100,13 @@ pub(super) struct State {
 }
 
 impl State {
-    pub fn empty(config: &Config) -> Self {
+    /// No vectors yet, with codes of this kind in memory.
+    pub fn empty(config: &Config, kind: CodeKind) -> Self {
         Self {
             epoch: 0,
             node_count: 0,
-            codes: Strides::new(codes::code_stride(config)),
+            codes: Strides::new(codes::code_stride(kind, config.dimensions)),
+            comparer: Comparer::new(config, kind),
             heads: Chunked::default(),
             first: Chunked::default(),
             overlay: Overlay::default(),
@@ -119,6 +123,33 @@ impl State {
         }
     }
 
+    /// Keeps a node's code, which is of the kind that files have.
+    pub fn set_code(&mut self, coder: &Coder, node: u32, code: &[u8]) {
+        let kept = self.codes.get_mut(node);
+        if self.comparer.kind() == CodeKind::Int2 {
+            coder.narrow(code, kept);
+        } else {
+            kept.copy_from_slice(&code[..kept.len()]);
+        }
+    }
+
+    /// Makes codes of four bits such of two where they are more than `most` bytes.
+    pub async fn fit_codes(&mut self, shared: &Shared, most: u64, pace: &dyn Pace) {
+        let config = &shared.config;
+        if self.comparer.kind() != CodeKind::Int4 || self.codes.bytes() as u64 <= most {
+            return;
+        }
+        let mut narrow = Strides::new(codes::code_stride(CodeKind::Int2, config.dimensions));
+        for node in self.live.iter() {
+            shared.coder.narrow(self.codes.get(node), narrow.get_mut(node));
+            if pace.due() {
+                pace.pause().await;
+            }
+        }
+        self.codes = narrow;
+        self.comparer = Comparer::new(config, CodeKind::Int2);
+    }
+
     /// A node's links in the bottom layer, or the page that must be loaded to tell.
     #[inline]
     pub fn bottom(&self, node: u32) -> Result<Links, PageNo> {
@@ -127,6 +158,17 @@ impl State {
             (None, Some(base)) => base.links(node),
             (None, None) => Ok(Links::default()),
         }
+    }
+
+    /// Shows each of a node's links in the bottom layer; else the page that must be loaded first.
+    #[inline(always)]
+    pub fn each_bottom(&self, node: u32, mut look: impl FnMut(u32)) -> Result<(), PageNo> {
+        match (self.overlay.get(node), &self.base) {
+            (Some(links), _) => links.as_slice().iter().for_each(|linked| look(*linked)),
+            (None, Some(base)) => return base.each(node, look),
+            (None, None) => {}
+        }
+        Ok(())
     }
 
     /// The nodes of a document.
@@ -172,7 +214,7 @@ pub(super) struct Shared {
     pub disk: Rc<dyn Disk>,
     pub folder: PathBuf,
     pub config: Config,
-    pub comparer: Comparer,
+    pub coder: Coder,
     pub budget: Budget,
     /// The full vectors; none where the codes are the vectors.
     pub vectors: Option<Rc<dyn DiskFile>>,
@@ -308,6 +350,23 @@ impl VectorSnapshot {
     /// [`FetchError`].
     pub async fn numbered(&self, doc: u32) -> Result<Vec<(u16, Vec<f32>)>, FetchError> {
         self.state.vectors_of(&self.shared, doc).await
+    }
+
+    /// Loads the links of the bottom layer into memory, as many as its budget allows, so that the first searches need not wait
+    /// for them.
+    ///
+    /// # Errors
+    /// [`FetchError`].
+    pub async fn preload(&self, pace: &dyn Pace) -> Result<(), FetchError> {
+        let Some(base) = &self.state.base else { return Ok(()) };
+        let pages: Vec<PageNo> = (0..base.pages).take(base.cache.capacity()).map(PageNo).collect();
+        for batch in pages.chunks(READS_IN_FLIGHT) {
+            self.state.load(batch).await?;
+            if pace.due() {
+                pace.pause().await;
+            }
+        }
+        Ok(())
     }
 
     /// The documents that have a vector of this number.

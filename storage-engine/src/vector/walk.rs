@@ -9,17 +9,15 @@ use std::collections::BinaryHeap;
 use roaring::RoaringBitmap;
 
 use super::LINKS_BOTTOM;
-use super::codes::Comparer;
+use super::codes::{Comparer, Probe};
 use super::kernels::prefetch;
-use super::links::{Links, PageNo};
+use super::links::PageNo;
 use super::state::State;
 
 /// Nodes expanded in a step: about thirty microseconds.
 const HOPS_PER_STEP: usize = 16;
 /// Pages asked for at once when one is missing: those of the next candidates, too.
 const PAGES_AHEAD: usize = 4;
-/// Codes that are fetched into the processor's cache ahead of the one looked at.
-const CODES_AHEAD: usize = 4;
 
 /// A distance and a node as one number: nearer first, then the lesser node.
 pub(super) fn key(distance: f32, node: u32) -> u64 {
@@ -109,7 +107,7 @@ pub(super) enum Step {
 /// A search of one layer.
 pub(super) struct Walk<'a> {
     pub comparer: Comparer,
-    pub query: &'a [u8],
+    pub query: &'a Probe,
     pub level: u8,
     /// Nodes kept in view (the paper's ef).
     pub width: usize,
@@ -122,7 +120,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(comparer: Comparer, query: &'a [u8], level: u8, width: usize, visited: &'a mut Visited) -> Self {
+    pub fn new(comparer: Comparer, query: &'a Probe, level: u8, width: usize, visited: &'a mut Visited) -> Self {
         let (candidates, found) = (BinaryHeap::with_capacity(2 * width), BinaryHeap::with_capacity(width + 1));
         let fresh = Vec::with_capacity(LINKS_BOTTOM);
         Self { comparer, query, level, width, accept: Accept::All, visited, candidates, found, fresh, compared: 0 }
@@ -154,15 +152,28 @@ impl<'a> Walk<'a> {
             if self.found.len() >= self.width && self.found.peek().is_some_and(|worst| next > *worst) {
                 return Step::Done;
             }
-            let bottom = if self.level > 0 { Ok(Links::default()) } else { state.bottom(node_of(next)) };
-            let Ok(bottom) = bottom else { return Step::Need(self.pages_ahead(state)) };
-            self.candidates.pop();
-            if self.level > 0 {
-                let levels = state.upper.levels(node_of(next));
-                self.look_at(state, levels.get(usize::from(self.level) - 1).map_or(&[], Vec::as_slice));
-            } else {
-                self.look_at(state, bottom.as_slice());
+            self.fresh.clear();
+            let (visited, fresh) = (&mut *self.visited, &mut self.fresh);
+            let look = |node| {
+                if visited.insert(node) {
+                    // All at once: the memory answers many such requests in the time of one.
+                    prefetch(state.codes.get(node));
+                    fresh.push(node);
+                }
+            };
+            let found = match self.level.checked_sub(1) {
+                None => state.each_bottom(node_of(next), look),
+                Some(above) => {
+                    let levels = state.upper.levels(node_of(next));
+                    levels.get(usize::from(above)).into_iter().flatten().copied().for_each(look);
+                    Ok(())
+                }
+            };
+            if found.is_err() {
+                return Step::Need(self.pages_ahead(state));
             }
+            self.candidates.pop();
+            self.compare_fresh(state);
         }
         Step::More
     }
@@ -189,40 +200,36 @@ impl<'a> Walk<'a> {
         self.compared
     }
 
-    fn look_at(&mut self, state: &State, links: &[u32]) {
-        self.fresh.clear();
-        for node in links {
-            if self.visited.insert(*node) {
-                self.fresh.push(*node);
-            }
-        }
+    /// Compares the nodes met last.
+    fn compare_fresh(&mut self, state: &State) {
         self.compared += self.fresh.len() as u64;
-        for node in self.fresh.iter().take(CODES_AHEAD) {
-            prefetch(state.codes.get(*node));
-        }
-        for at in 0..self.fresh.len() {
-            if let Some(ahead) = self.fresh.get(at + CODES_AHEAD) {
-                prefetch(state.codes.get(*ahead));
-            }
-            let node = self.fresh[at];
+        let full = |found: &BinaryHeap<u64>| found.len() >= self.width;
+        let mut worst = self.found.peek().copied().filter(|_| full(&self.found)).unwrap_or(u64::MAX);
+        for node in self.fresh.iter().copied() {
             let key = key(self.comparer.distance(self.query, state.codes.get(node)), node);
-            let full = self.found.len() >= self.width;
-            if full && self.found.peek().is_some_and(|worst| key > *worst) {
+            if key > worst {
                 continue;
             }
             self.candidates.push(Reverse(key));
-            if self.accept.takes(state, node) {
-                if full {
-                    self.found.pop();
-                }
+            if !self.accept.takes(state, node) {
+                continue;
+            }
+            if worst < u64::MAX
+                && let Some(mut last) = self.found.peek_mut()
+            {
+                *last = key;
+            } else {
                 self.found.push(key);
+            }
+            if full(&self.found) {
+                worst = self.found.peek().copied().unwrap_or(worst);
             }
         }
     }
 }
 
 /// The node nearest to the query that is reached through layers above the bottom, from the entry down to `level`.
-pub(super) fn descend(state: &State, comparer: Comparer, query: &[u8], entry: (u32, u8), level: u8) -> u32 {
+pub(super) fn descend(state: &State, comparer: Comparer, query: &Probe, entry: (u32, u8), level: u8) -> u32 {
     let (mut node, top) = entry;
     let mut best = key(comparer.distance(query, state.codes.get(node)), node);
     for layer in (level + 1..=top).rev() {

@@ -11,7 +11,7 @@ mod x86;
 use std::sync::OnceLock;
 
 /// The functions of one instruction set. Both arguments of each must have the same length; what goes past the shorter is
-/// left out.
+/// left out. Codes of four and two bits come in two and four planes as long as the codes, and with at least as many levels.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernels {
     /// Name of the instruction set, for reports.
@@ -22,6 +22,10 @@ pub struct Kernels {
     pub squared_f32: fn(&[f32], &[f32]) -> f32,
     /// Sum of the products; exact up to 2^17 dimensions.
     pub dot_i8: fn(&[i8], &[i8]) -> i32,
+    /// Sum of the products of codes of four bits, in bytes of two, and levels.
+    pub dot_u4: fn(&[u8], &[i8]) -> i32,
+    /// Sum of the products of codes of two bits, in bytes of four, and levels.
+    pub dot_u2: fn(&[u8], &[i8]) -> i32,
     /// Number of bits that differ.
     pub hamming: fn(&[u8], &[u8]) -> u32,
 }
@@ -32,6 +36,8 @@ pub const SCALAR: Kernels = Kernels {
     dot_f32: scalar::dot_f32,
     squared_f32: scalar::squared_f32,
     dot_i8: scalar::dot_i8,
+    dot_u4: scalar::dot_u4,
+    dot_u2: scalar::dot_u2,
     hamming: scalar::hamming,
 };
 
@@ -86,6 +92,12 @@ mod tests {
             let bits = |values: &[i8]| values.iter().map(|v| *v as u8).collect::<Vec<u8>>();
             for set in all() {
                 prop_assert_eq!((set.dot_i8)(&a, &b), scalar::dot_i8(&a, &b), "{}", set.name);
+                for bytes in [a.len() / 4, a.len() / 8 * 2] {
+                    let (codes, levels) = (bits(&b), &a);
+                    let (codes, two) = (&codes[..bytes], &levels[..bytes * 2]);
+                    prop_assert_eq!((set.dot_u4)(codes, two), scalar::dot_u4(codes, two), "{}", set.name);
+                    prop_assert_eq!((set.dot_u2)(codes, levels), scalar::dot_u2(codes, levels), "{}", set.name);
+                }
                 prop_assert_eq!((set.hamming)(&bits(&a), &bits(&b)), scalar::hamming(&bits(&a), &bits(&b)), "{}", set.name);
             }
         }
@@ -100,6 +112,10 @@ mod tests {
                 for set in all() {
                     let wanted = i32::from(a) * i32::from(b) * len as i32;
                     assert_eq!((set.dot_i8)(&left, &right), wanted, "{} {len} {a} {b}", set.name);
+                    let levels = vec![a; 4 * len];
+                    let sum = i32::from(a) * len as i32;
+                    assert_eq!((set.dot_u4)(&vec![255; len], &levels[..2 * len]), 2 * 15 * sum, "{} {len}", set.name);
+                    assert_eq!((set.dot_u2)(&vec![255; len], &levels), 4 * 3 * sum, "{} {len}", set.name);
                 }
             }
         }

@@ -20,6 +20,10 @@ pub(super) fn available() -> Vec<Kernels> {
             // SAFETY: as above.
             dot_i8: |a, b| unsafe { dot_i8_avx2(a, b) },
             // SAFETY: as above.
+            dot_u4: |codes, levels| unsafe { dot_planes_avx2::<4, 2>(codes, levels) },
+            // SAFETY: as above.
+            dot_u2: |codes, levels| unsafe { dot_planes_avx2::<2, 4>(codes, levels) },
+            // SAFETY: as above.
             hamming: |a, b| unsafe { hamming_popcnt(a, b) },
         });
     }
@@ -33,6 +37,10 @@ pub(super) fn available() -> Vec<Kernels> {
             squared_f32: |a, b| unsafe { squared_f32_avx512(a, b) },
             // SAFETY: as above.
             dot_i8: |a, b| unsafe { dot_i8_avx512(a, b) },
+            // SAFETY: as above.
+            dot_u4: |codes, levels| unsafe { dot_planes_avx512::<4, 2>(codes, levels) },
+            // SAFETY: as above.
+            dot_u2: |codes, levels| unsafe { dot_planes_avx512::<2, 4>(codes, levels) },
             // SAFETY: as above.
             hamming: |a, b| unsafe { hamming_avx512(a, b) },
         });
@@ -106,6 +114,35 @@ fn dot_i8_avx2(a: &[i8], b: &[i8]) -> i32 {
     let pair = _mm_add_epi32(half, _mm_unpackhi_epi64(half, half));
     let one = _mm_add_epi32(pair, _mm_shuffle_epi32::<1>(pair));
     _mm_cvtsi128_si32(one) + super::scalar::dot_i8(rest_a, rest_b)
+}
+
+/// Codes of `BITS` bits in `PLANES` planes. The products of two codes and levels fit 16 bits.
+#[target_feature(enable = "avx2")]
+fn dot_planes_avx2<const BITS: usize, const PLANES: usize>(codes: &[u8], levels: &[i8]) -> i32 {
+    let bytes = codes.len();
+    assert!(levels.len() >= PLANES * bytes);
+    let whole = bytes / 32 * 32;
+    let (mask, ones) = (_mm256_set1_epi8((1 << BITS) - 1), _mm256_set1_epi16(1));
+    let mut sum = _mm256_setzero_si256();
+    for at in (0..whole).step_by(32) {
+        // SAFETY: `at + 32` is not beyond the codes.
+        let packed = unsafe { _mm256_loadu_si256(codes.as_ptr().add(at).cast()) };
+        for plane in 0..PLANES {
+            let shifted = _mm256_srl_epi16(packed, _mm_cvtsi32_si128((plane * BITS) as i32));
+            // SAFETY: there are `PLANES` times as many levels as codes, as was checked.
+            let levels = unsafe { _mm256_loadu_si256(levels.as_ptr().add(plane * bytes + at).cast()) };
+            let pairs = _mm256_maddubs_epi16(_mm256_and_si256(shifted, mask), levels);
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+        }
+    }
+    let half = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256::<1>(sum));
+    let pair = _mm_add_epi32(half, _mm_unpackhi_epi64(half, half));
+    let one = _mm_add_epi32(pair, _mm_shuffle_epi32::<1>(pair));
+    let rest = (0..PLANES).flat_map(|plane| {
+        let codes = codes[whole..].iter().map(move |byte| i32::from(byte >> (plane * BITS) & ((1 << BITS) - 1)));
+        codes.zip(&levels[plane * bytes + whole..]).map(|(code, level)| code * i32::from(*level))
+    });
+    _mm_cvtsi128_si32(one) + rest.sum::<i32>()
 }
 
 /// The plain function, compiled with the instruction that counts bits.
@@ -186,6 +223,28 @@ fn dot_i8_avx512(a: &[i8], b: &[i8]) -> i32 {
         excess = _mm512_dpbusd_epi32(excess, shift, b);
     }
     _mm512_reduce_add_epi32(_mm512_sub_epi32(sum, excess))
+}
+
+/// Codes of `BITS` bits in `PLANES` planes, each with a sum of its own: the instruction takes several cycles.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn dot_planes_avx512<const BITS: usize, const PLANES: usize>(codes: &[u8], levels: &[i8]) -> i32 {
+    let bytes = codes.len();
+    assert!(levels.len() >= PLANES * bytes);
+    let mask = _mm512_set1_epi8((1 << BITS) - 1);
+    let mut sums = [_mm512_setzero_si512(); PLANES];
+    for at in (0..bytes).step_by(64) {
+        let these = u64::MAX >> (64 - (bytes - at).min(64));
+        // SAFETY: the mask ends with the codes; lanes outside it are not read.
+        let packed = unsafe { _mm512_maskz_loadu_epi8(these, codes.as_ptr().add(at).cast()) };
+        for (plane, sum) in sums.iter_mut().enumerate() {
+            let shifted = _mm512_srl_epi16(packed, _mm_cvtsi32_si128((plane * BITS) as i32));
+            // SAFETY: there are `PLANES` times as many levels as codes, as was checked.
+            let levels = unsafe { _mm512_maskz_loadu_epi8(these, levels.as_ptr().add(plane * bytes + at)) };
+            *sum = _mm512_dpbusd_epi32(*sum, _mm512_and_si512(shifted, mask), levels);
+        }
+    }
+    let sum = sums.into_iter().fold(_mm512_setzero_si512(), |all, sum| _mm512_add_epi32(all, sum));
+    _mm512_reduce_add_epi32(sum)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vpopcntdq")]
