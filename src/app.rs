@@ -358,6 +358,7 @@ fn engine_config(options: &Options) -> EngineConfig {
         root: options.db_path.join("indexes"),
         forced_partitions: options.partitions,
         split_documents: SPLIT_DOCUMENTS,
+        preload_graphs: options.prefetch_graphs,
     }
 }
 

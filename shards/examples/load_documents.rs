@@ -50,7 +50,8 @@ fn main() -> ExitCode {
 }
 
 async fn core(runtime: Rc<dyn Runtime>, mesh: Mesh<Question, Answer>, file: PathBuf, root: PathBuf) {
-    let config = EngineConfig { root: root.clone(), forced_partitions: None, split_documents: 10_000 };
+    let config =
+        EngineConfig { root: root.clone(), forced_partitions: None, split_documents: 10_000, preload_graphs: false };
     let engine = Engine::new(runtime.clone(), Rc::new(Asker(mesh.clone())), config);
     let handler = engine.clone();
     mesh.serve_in(

@@ -84,6 +84,12 @@ impl PartitionHome {
         })
     }
 
+    /// Loads the graphs of vectors into memory.
+    pub async fn preload_graphs(&self) -> Result<(), PartitionError> {
+        let vectors = self.memory.borrow().vectors.clone();
+        vectors.preload(&self.runtime).await
+    }
+
     /// The file.
     pub fn store(&self) -> PageStore {
         self.store.borrow().clone()

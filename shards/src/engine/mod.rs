@@ -51,6 +51,8 @@ pub struct EngineConfig {
     pub forced_partitions: Option<u16>,
     /// An index with one partition is spread over the cores once it has more documents than this.
     pub split_documents: u32,
+    /// Loads the graphs of vectors into memory when an index is opened, instead of when searches need them.
+    pub preload_graphs: bool,
 }
 
 /// The indexes as one core sees them.

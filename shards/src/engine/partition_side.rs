@@ -89,6 +89,9 @@ impl Engine {
     async fn open_partition(&self, place: Place, share: &EpochShare) -> Result<Answer, EngineError> {
         let path = place.file(&self.config.root);
         let home = PartitionHome::open(self.runtime.clone(), place.partition, path, share.epoch).await?;
+        if self.config.preload_graphs {
+            home.preload_graphs().await?;
+        }
         home.publish(share);
         let answer = Answer::PartitionOpened(home.documents(), home.store().used_bytes());
         self.partitions.borrow_mut().insert(place, Rc::new(home));

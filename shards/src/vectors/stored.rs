@@ -143,6 +143,17 @@ impl PartitionVectors {
         Ok(opened)
     }
 
+    /// Loads the graphs into memory.
+    ///
+    /// # Errors
+    /// [`PartitionError`] where a file cannot be read.
+    pub async fn preload(&self, runtime: &Rc<dyn Runtime>) -> Result<(), PartitionError> {
+        for graph in self.0.values().filter_map(|vectors| vectors.graph.as_ref()) {
+            graph.snapshot.preload(&RuntimePace(&**runtime)).await?;
+        }
+        Ok(())
+    }
+
     /// Whether a write to any of the graphs has failed.
     pub fn is_poisoned(&self) -> bool {
         self.0.values().filter_map(|vectors| vectors.graph.as_ref()).any(|graph| graph.partition.is_poisoned())

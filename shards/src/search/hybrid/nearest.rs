@@ -15,6 +15,11 @@ use crate::search::answer::SearchError;
 use crate::search::part::{Pacer, SearchPartition};
 use crate::vectors::stored::EmbedderVectors;
 
+/// Nodes that every partition's walk keeps in view, and as many more as are shared among all of them. At these numbers one, two and
+/// four partitions find about as many of the nearest.
+const VIEW_EACH: usize = 40;
+const VIEW_SHARED: usize = 60;
+
 /// Lets others run while vectors are compared, and ends that when time has run out.
 pub struct SearchPace<'p> {
     pacer: &'p dyn Pacer,
@@ -179,9 +184,10 @@ impl VectorRanking<'_> {
         let Some(graph) = self.vectors().and_then(|vectors| vectors.graph.as_ref()) else { return Ok(Vec::new()) };
         let all = docs.len() == crate::facets::FacetSource::documents(&**self.partition).len();
         let allowed = (!all).then_some(docs);
+        let width = view_of(self.partition.place().1);
         let mut limit = if whole { wanted.saturating_add(1) } else { wanted };
         loop {
-            let options = SearchOptions { limit, allowed, ..SearchOptions::default() };
+            let options = SearchOptions { limit, allowed, width, ..SearchOptions::default() };
             let found = graph.snapshot.search(&self.query.vector, &options, self.pace).await;
             let mut found = found.map_err(|error| SearchError::Partition(error.to_string()))?;
             let Some(last) = found.get(wanted.saturating_sub(1)).copied().filter(|_| whole) else { return Ok(found) };
@@ -193,6 +199,12 @@ impl VectorRanking<'_> {
             limit = limit.saturating_mul(2);
         }
     }
+}
+
+/// Nodes that a walk keeps in view in each of so many partitions. Each has its share of the nearest documents only, and finds
+/// them in a narrower view than one that has all.
+pub(super) fn view_of(partitions: u16) -> usize {
+    VIEW_EACH + VIEW_SHARED / usize::from(partitions.max(1))
 }
 
 fn compare(sorts: &[SortBy], a: &[SortValue], b: &[SortValue]) -> std::cmp::Ordering {
