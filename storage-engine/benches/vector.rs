@@ -171,7 +171,7 @@ async fn bench(options: HashMap<String, String>, folder: PathBuf, mut data: Data
     if let Some(width) = options.get("build") {
         config.build_width = width.parse().expect("a number");
     }
-    let ample = Budget { code_bytes, graph_bytes: 8 << 30, vector_bytes: 8 << 30, overlay_bytes: 8 << 20 };
+    let ample = Budget { code_bytes, graph_bytes: 8 << 30, vector_bytes: 8 << 30, ..Budget::DEFAULT };
     let partition = fresh(&folder, config, ample).await;
     let (began, mut epoch) = (busy_seconds(), 0);
     let manifest = put(&partition, &data, &all, &mut epoch).await;
@@ -202,7 +202,8 @@ async fn bench(options: HashMap<String, String>, folder: PathBuf, mut data: Data
     if wants("disk") {
         let disk: Rc<dyn Disk> = Rc::new(UringDisk);
         let pages = (sizes.graph_bytes / 10, 0);
-        let tight = Budget { code_bytes, graph_bytes: pages.0, vector_bytes: pages.1, overlay_bytes: 8 << 20 };
+        let tight =
+            Budget { code_bytes, graph_bytes: pages.0, vector_bytes: pages.1, direct_bytes: 0, ..Budget::DEFAULT };
         let began = Instant::now();
         let cold = VectorPartition::open(disk, &folder, &manifest, tight, &Unpaced).await.expect("it opens");
         println!("opened in {:.2} s", began.elapsed().as_secs_f64());

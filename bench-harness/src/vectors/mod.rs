@@ -23,8 +23,8 @@ use crate::search::{self, Round};
 
 /// Hits of each search.
 const HITS: usize = 10;
-/// Queries of a generated set.
-const QUERIES: usize = 400;
+/// Queries whose nearest are computed, to tell recall by.
+const KNOWN_QUERIES: usize = 400;
 /// Between the last task's end and a look at sizes.
 const REST: Duration = Duration::from_secs(3);
 /// Documents deleted with one request.
@@ -42,6 +42,12 @@ pub struct Shape {
     /// Numbers in each vector that is made.
     #[arg(long, default_value_t = 768)]
     dimensions: usize,
+    /// Queries that are made for them. Recall is told by the first 400.
+    #[arg(long, default_value_t = 400)]
+    queries: usize,
+    /// Writes the vectors that are made, and the queries, to this folder, for other programs.
+    #[arg(long)]
+    save: Option<PathBuf>,
     /// Vectors of the folder that are used at most.
     #[arg(long, default_value_t = usize::MAX)]
     documents: usize,
@@ -96,10 +102,16 @@ pub fn run(servers: &Servers, shape: &Shape) -> io::Result<()> {
         (Some(folder), None) => {
             (VectorSet::read(&folder.join("vectors.i8.npy"))?, VectorSet::read(&folder.join("queries.i8.npy"))?)
         }
-        (_, count) => VectorSet::clustered(count.unwrap_or(0), QUERIES, shape.dimensions),
+        (_, count) => VectorSet::clustered(count.unwrap_or(0), shape.queries, shape.dimensions),
     };
     vectors.truncate(shape.documents);
-    let nearest = vectors.nearest(&queries, &shape.every, HITS);
+    if let Some(folder) = &shape.save {
+        vectors.write(&folder.join("vectors.i8.npy"))?;
+        queries.write(&folder.join("queries.i8.npy"))?;
+    }
+    let mut known = queries.clone();
+    known.truncate(if shape.folder.is_some() { usize::MAX } else { KNOWN_QUERIES });
+    let nearest = vectors.nearest(&known, &shape.every, HITS);
     println!("{} vectors of {} numbers, {} queries", vectors.len(), vectors.dimensions(), queries.len());
     let bench = Bench { servers, shape, vectors, queries, nearest };
     if !shape.loaded {

@@ -57,6 +57,19 @@ impl VectorSet {
         Ok(Self::new(numbers, dimensions))
     }
 
+    /// Writes such a file.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let shape = format!("({}, {})", self.len(), self.dimensions);
+        let header = format!("{{'descr': '|i1', 'fortran_order': False, 'shape': {shape}, }}");
+        // Magic, version and the header's length take 10 bytes; the numbers begin at a multiple of 64.
+        let padded = (10 + header.len() + 1).next_multiple_of(64) - 10;
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((padded as u16).to_le_bytes());
+        bytes.extend(format!("{header:<width$}\n", width = padded - 1).bytes());
+        bytes.extend(self.numbers.iter().map(|number| *number as u8));
+        std::fs::write(path, bytes)
+    }
+
     /// Makes `count` vectors around random middles, and `queries` more around the same.
     pub fn clustered(count: usize, queries: usize, dimensions: usize) -> (Self, Self) {
         let mut rng = StdRng::seed_from_u64(1);
@@ -158,6 +171,17 @@ mod tests {
         assert_eq!(found[0], [vec![2, 0, 1, 3], vec![2, 0]]);
         assert_eq!(found[1], [vec![3, 1, 2, 0], vec![2, 0]]);
         assert_eq!(vectors.nearest(&queries, &[1], 1)[2], [[1]]);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vectors.i8.npy");
+        let set = VectorSet::new(vec![1, -2, 3, 4, 5, -128], 3);
+        set.write(&path).unwrap();
+        let read = VectorSet::read(&path).unwrap();
+        assert_eq!((read.len(), read.dimensions(), &read.numbers), (2, 3, &set.numbers));
+        assert_eq!(std::fs::read(&path).unwrap().len() % 64, 6);
     }
 
     #[test]

@@ -36,6 +36,8 @@ async fn contents(file: &dyn super::DiskFile) {
     assert_eq!(file.len(), 10_010);
     assert_eq!(file.read_at(0, 12).await.expect("it reads"), b"hello there\0");
     assert!(file.read_at(10_005, 6).await.is_err(), "past the end");
+    assert_eq!(file.read_direct(9_998, 12).await.expect("it reads"), [&[0; 2][..], &[7; 10]].concat());
+    assert!(file.read_direct(10_005, 6).await.is_err(), "past the end");
     file.sync().await.expect("it syncs");
     let view = file.view().expect("it maps");
     assert_eq!(&(*view).as_ref()[9_999..10_010], [&[0][..], &[7; 10]].concat());
@@ -43,6 +45,7 @@ async fn contents(file: &dyn super::DiskFile) {
     assert_eq!(file.read_at(19_999, 1).await.expect("it reads"), [0]);
     file.set_len(5).await.expect("it is cut");
     assert_eq!((file.len(), file.read_at(0, 5).await.expect("it reads")), (5, b"hello".to_vec()));
+    assert_eq!(file.read_direct(1, 4).await.expect("it reads"), b"ello");
 }
 
 async fn names(disk: &dyn Disk, root: &Path, path: &Path) {

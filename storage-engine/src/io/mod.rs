@@ -119,6 +119,11 @@ pub trait DiskFile {
     }
     /// Exactly `len` bytes from `offset`; an error where the file ends before.
     fn read_at(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>>;
+    /// The same past the system's page cache, where the file system can: for parts that are read in no order, of files larger
+    /// than memory.
+    fn read_direct(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>> {
+        self.read_at(offset, len)
+    }
     /// Writes all bytes at `offset`, growing the file where needed.
     fn write_at(&self, offset: u64, bytes: Vec<u8>) -> IoFuture<'_, ()>;
     /// Cuts or grows (with zeros) the file. Growing sets the space aside where the file system can.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use glommio::io::{BufferedFile, Directory, OpenOptions};
+use glommio::io::{BufferedFile, Directory, DmaFile, OpenOptions};
 use memmap2::{Mmap, MmapOptions};
 
 use super::{Disk, DiskError, DiskFile, IoFuture, OpenMode, Piece, View};
@@ -40,6 +40,18 @@ struct UringFile {
     helper: Arc<std::fs::File>,
     len: Cell<u64>,
     map: RefCell<Option<Rc<Map>>>,
+    direct: RefCell<Direct>,
+}
+
+/// The same file, opened to be read past the page cache.
+#[derive(Clone, Default)]
+enum Direct {
+    /// Nobody has asked for it yet.
+    #[default]
+    Closed,
+    Open(Rc<DmaFile>),
+    /// The file system cannot.
+    Refused,
 }
 
 struct Map(Mmap);
@@ -95,8 +107,14 @@ impl Disk for UringDisk {
             let helper = unsafe { BorrowedFd::borrow_raw(file.as_raw_fd()) }.try_clone_to_owned();
             let helper = helper.map_err(|error| DiskError::of(path, "open", &error))?;
             let (path, helper) = (path.to_path_buf(), Arc::new(std::fs::File::from(helper)));
-            let file: Rc<dyn DiskFile> =
-                Rc::new(UringFile { path, file, helper, len: Cell::new(len), map: RefCell::new(None) });
+            let file: Rc<dyn DiskFile> = Rc::new(UringFile {
+                path,
+                file,
+                helper,
+                len: Cell::new(len),
+                map: RefCell::default(),
+                direct: RefCell::default(),
+            });
             Ok(file)
         })
     }
@@ -176,6 +194,21 @@ impl UringFile {
         Ok(())
     }
 
+    /// The file for reads past the page cache, opened at the first of them.
+    async fn direct(&self) -> Option<Rc<DmaFile>> {
+        let known = self.direct.borrow().clone();
+        match known {
+            Direct::Open(file) => Some(file),
+            Direct::Refused => None,
+            Direct::Closed => {
+                // By its descriptor: its name may be another's by now.
+                let opened = DmaFile::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())).await.map(Rc::new);
+                *self.direct.borrow_mut() = opened.as_ref().map_or(Direct::Refused, |file| Direct::Open(file.clone()));
+                opened.ok()
+            }
+        }
+    }
+
     fn failed(&self, what: &'static str, reason: String) -> DiskError {
         DiskError::Failed { path: self.path.display().to_string(), what, reason }
     }
@@ -202,6 +235,18 @@ impl DiskFile for UringFile {
                 out.extend_from_slice(&read);
             }
             Ok(out)
+        })
+    }
+
+    fn read_direct(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>> {
+        Box::pin(async move {
+            let within = offset.checked_add(len as u64).is_some_and(|end| end <= self.len.get());
+            let Some(file) = self.direct().await.filter(|_| within && len <= TRANSFER_BYTES_MAX) else {
+                return self.read_at(offset, len).await;
+            };
+            let read = file.read_at(offset, len).await.map_err(|error| glommio_error(&self.path, "read", error))?;
+            // The end of the file may be new to the device: the page cache has it.
+            if read.len() < len { self.read_at(offset, len).await } else { Ok(read.to_vec()) }
         })
     }
 

@@ -1,7 +1,7 @@
 //! What is kept of a file's parts: numbered, at most as many as a budget allows, the least used given up first (the CLOCK
 //! algorithm: a hand passes over the parts and takes the first that was not used since it last came by).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 struct Slot<T: ?Sized> {
@@ -18,18 +18,43 @@ struct Slots<T: ?Sized> {
 /// Parts of a file by number.
 pub struct ClockCache<T: ?Sized> {
     inner: RefCell<Slots<T>>,
-    capacity: usize,
+    room: Room,
+}
+
+/// How much a cache may keep.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Parts at most.
+    pub parts: usize,
+    /// Bytes of each.
+    pub part_bytes: u64,
+    /// Bytes that all caches of this thread, which are those of one core, may keep together.
+    pub all_bytes: u64,
+    /// Parts that this one may keep beyond that.
+    pub least: usize,
+}
+
+thread_local! {
+    /// Bytes that the caches of this thread keep.
+    static KEPT_BYTES: Cell<u64> = const { Cell::new(0) };
+}
+
+impl<T: ?Sized> Drop for ClockCache<T> {
+    fn drop(&mut self) {
+        let kept = self.held() as u64 * self.room.part_bytes;
+        KEPT_BYTES.set(KEPT_BYTES.get().saturating_sub(kept));
+    }
 }
 
 impl<T: ?Sized> ClockCache<T> {
-    /// Keeps at most `capacity` parts.
-    pub fn new(capacity: usize) -> Self {
-        Self { inner: RefCell::new(Slots { slots: Vec::new(), held: 0, hand: 0 }), capacity }
+    /// Keeps nothing yet.
+    pub fn new(room: Room) -> Self {
+        Self { inner: RefCell::new(Slots { slots: Vec::new(), held: 0, hand: 0 }), room }
     }
 
     /// Parts kept at most.
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.room.parts
     }
 
     /// The part, if it is kept.
@@ -56,7 +81,7 @@ impl<T: ?Sized> ClockCache<T> {
 
     /// Keeps the part, giving up others where the budget is reached.
     pub fn put(&self, number: u32, value: Rc<T>) {
-        if self.capacity == 0 {
+        if self.room.parts == 0 {
             return;
         }
         let mut inner = self.inner.borrow_mut();
@@ -65,7 +90,9 @@ impl<T: ?Sized> ClockCache<T> {
             inner.slots.resize_with(number as usize + 1, || None);
         }
         if inner.slots[number as usize].is_none() {
-            while inner.held >= self.capacity {
+            let bytes = self.room.part_bytes;
+            let full = |held: usize| held >= self.room.least.max(1) && KEPT_BYTES.get() + bytes > self.room.all_bytes;
+            while inner.held >= self.room.parts || full(inner.held) {
                 let hand = inner.hand;
                 inner.hand = (hand + 1) % inner.slots.len();
                 match &mut inner.slots[hand] {
@@ -73,11 +100,13 @@ impl<T: ?Sized> ClockCache<T> {
                     kept @ Some(_) => {
                         *kept = None;
                         inner.held -= 1;
+                        KEPT_BYTES.set(KEPT_BYTES.get().saturating_sub(bytes));
                     }
                     None => {}
                 }
             }
             inner.held += 1;
+            KEPT_BYTES.set(KEPT_BYTES.get() + bytes);
         }
         inner.slots[number as usize] = Some(Slot { value, used: true });
     }
@@ -87,6 +116,7 @@ impl<T: ?Sized> ClockCache<T> {
         let mut inner = self.inner.borrow_mut();
         if inner.slots.get_mut(number as usize).and_then(Option::take).is_some() {
             inner.held -= 1;
+            KEPT_BYTES.set(KEPT_BYTES.get().saturating_sub(self.room.part_bytes));
         }
     }
 
@@ -100,9 +130,36 @@ impl<T: ?Sized> ClockCache<T> {
 mod tests {
     use super::*;
 
+    fn room(parts: usize) -> Room {
+        Room { parts, part_bytes: 10, all_bytes: u64::MAX, least: 1 }
+    }
+
+    /// What one cache keeps, another of the same thread cannot; each keeps something.
+    #[test]
+    fn caches_of_a_thread_share_a_budget() {
+        let room = Room { all_bytes: 100, ..room(8) };
+        let (first, second) = (ClockCache::new(room), ClockCache::new(room));
+        for number in 0..8 {
+            first.put(number, Rc::new(number));
+        }
+        for number in 0..8 {
+            second.put(number, Rc::new(number));
+        }
+        assert_eq!((first.held(), second.held(), second.contains(7)), (8, 2, true));
+        drop(first);
+        for number in 0..8 {
+            second.put(number, Rc::new(number));
+        }
+        assert_eq!(second.held(), 8);
+        let third = ClockCache::new(Room { all_bytes: 0, ..room });
+        third.put(1, Rc::new(1));
+        third.put(2, Rc::new(2));
+        assert_eq!((third.held(), third.contains(2)), (1, true));
+    }
+
     #[test]
     fn the_budget_holds_and_what_is_used_stays() {
-        let cache = ClockCache::new(3);
+        let cache = ClockCache::new(room(3));
         for number in [10, 20, 30] {
             cache.put(number, Rc::new(number));
         }
@@ -119,7 +176,7 @@ mod tests {
 
     #[test]
     fn no_budget_keeps_nothing() {
-        let cache = ClockCache::new(0);
+        let cache = ClockCache::new(room(0));
         cache.put(1, Rc::new(1));
         assert_eq!((cache.held(), cache.get(1)), (0, None));
     }

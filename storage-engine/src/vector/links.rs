@@ -192,6 +192,7 @@ impl Base {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cache::Room;
     use super::*;
     use crate::io::mem::MemDisk;
     use crate::io::{Disk, OpenMode};
@@ -211,7 +212,8 @@ mod tests {
         second.set(64, Links::default());
 
         let file = futures_lite::future::block_on(MemDisk::new().open("graph".as_ref(), OpenMode::CreateNew));
-        let base = Base { name: "graph".into(), file: file.expect("a file"), pages: 3, cache: ClockCache::new(3) };
+        let room = Room { parts: 3, part_bytes: PAGE_BYTES as u64, all_bytes: u64::MAX, least: 3 };
+        let base = Base { name: "graph".into(), file: file.expect("a file"), pages: 3, cache: ClockCache::new(room) };
         for page in 0..3 {
             let once = first.patched(PageNo(page), None);
             assert!(is_whole(PageNo(page), &once) && !is_whole(PageNo(page + 1), &once));

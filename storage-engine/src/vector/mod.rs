@@ -119,6 +119,11 @@ pub struct Budget {
     pub graph_bytes: u64,
     /// Full vectors that are kept, bytes.
     pub vector_bytes: u64,
+    /// Pages and vectors that all partitions of this core keep together, bytes.
+    pub kept_bytes: u64,
+    /// Where the file of full vectors is larger than this, the system would not keep it in memory either, and vectors are read past
+    /// its page cache.
+    pub direct_bytes: u64,
     /// Changes of the graph that are kept beside its file before they are merged into a new one, bytes at least; a quarter of the
     /// file where that is more.
     pub overlay_bytes: u64,
@@ -132,11 +137,17 @@ impl Default for Budget {
 
 impl Budget {
     /// The default.
-    pub const DEFAULT: Self =
-        Self { code_bytes: u64::MAX, graph_bytes: 256 << 20, vector_bytes: 256 << 20, overlay_bytes: 8 << 20 };
+    pub const DEFAULT: Self = Self {
+        code_bytes: u64::MAX,
+        graph_bytes: 256 << 20,
+        vector_bytes: 256 << 20,
+        kept_bytes: u64::MAX,
+        direct_bytes: u64::MAX,
+        overlay_bytes: 8 << 20,
+    };
 
     /// The default, but no more than a quarter of the memory that a core may use for codes, another for links and an eighth for
-    /// full vectors.
+    /// full vectors; half of it for links and vectors of all partitions.
     pub fn of_core(bytes: u64) -> Self {
         let most = Self::default();
         let part = |of: u64, most: u64| (bytes / of).max(PART_BYTES_MIN).min(most);
@@ -144,6 +155,8 @@ impl Budget {
             code_bytes: part(4, most.code_bytes),
             graph_bytes: part(4, most.graph_bytes),
             vector_bytes: part(8, most.vector_bytes),
+            kept_bytes: part(2, most.kept_bytes),
+            direct_bytes: part(2, most.direct_bytes),
             ..most
         }
     }

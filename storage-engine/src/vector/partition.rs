@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 
-use super::cache::ClockCache;
+use super::cache::{ClockCache, Room};
 use super::codes::{self, Coder};
 use super::draft::Draft;
 use super::files::{self, CODES, Changes, FileHeader, Manifest, Records, VECTORS};
@@ -78,7 +78,9 @@ fn shared(
     vectors: Option<Rc<dyn DiskFile>>,
     codes: Rc<dyn DiskFile>,
 ) -> Rc<Shared> {
-    let kept = budget.vector_bytes / (u64::from(config.dimensions) * 4);
+    let part_bytes = u64::from(config.dimensions) * 4;
+    let parts = (budget.vector_bytes / part_bytes).min(u64::from(u32::MAX)) as usize;
+    let room = Room { parts, part_bytes, all_bytes: budget.kept_bytes, least: 0 };
     Rc::new(Shared {
         disk,
         folder: folder.to_path_buf(),
@@ -87,7 +89,7 @@ fn shared(
         budget,
         vectors,
         codes,
-        cache: ClockCache::new(kept.min(u64::from(u32::MAX)) as usize),
+        cache: ClockCache::new(room),
         visited: RefCell::default(),
         older: RefCell::default(),
         poisoned: Cell::new(false),
@@ -307,8 +309,10 @@ async fn read_frames(
 async fn open_base(shared: &Shared, epoch: u64, pages: u32, mode: OpenMode) -> Result<Base, DiskError> {
     let name = files::graph_name(epoch);
     let file = shared.disk.open(&shared.folder.join(&name), mode).await?;
-    let kept = ((shared.budget.graph_bytes / PAGE_BYTES as u64) as usize).max(PAGES_KEPT_MIN);
-    Ok(Base { name, file, pages, cache: ClockCache::new(kept) })
+    let parts = ((shared.budget.graph_bytes / PAGE_BYTES as u64) as usize).max(PAGES_KEPT_MIN);
+    let room =
+        Room { parts, part_bytes: PAGE_BYTES as u64, all_bytes: shared.budget.kept_bytes, least: PAGES_KEPT_MIN };
+    Ok(Base { name, file, pages, cache: ClockCache::new(room) })
 }
 
 impl Draft {

@@ -266,7 +266,11 @@ impl Shared {
         let mut missing: Vec<usize> = (0..nodes.len()).filter(|at| found[*at].is_none()).collect();
         missing.sort_unstable_by_key(|at| nodes[*at]);
         for batch in missing.chunks(READS_IN_FLIGHT) {
-            let reads = batch.iter().map(|at| file.read_at(records.offset(nodes[*at]), records.stride));
+            let direct = file.len() > self.budget.direct_bytes;
+            let reads = batch.iter().map(|at| match (records.offset(nodes[*at]), records.stride) {
+                (offset, len) if direct => file.read_direct(offset, len),
+                (offset, len) => file.read_at(offset, len),
+            });
             let bytes: Vec<Result<Vec<u8>, DiskError>> = join_all(reads).await;
             for (at, bytes) in batch.iter().zip(bytes) {
                 let bytes = bytes?;
