@@ -147,7 +147,7 @@ impl Budget {
     };
 
     /// The default, but no more than a quarter of the memory that a core may use for codes, another for links and an eighth for
-    /// full vectors; half of it for links and vectors of all partitions.
+    /// full vectors; three eighths of it for links and vectors of all partitions.
     pub fn of_core(bytes: u64) -> Self {
         let most = Self::default();
         let part = |of: u64, most: u64| (bytes / of).max(PART_BYTES_MIN).min(most);
@@ -155,13 +155,15 @@ impl Budget {
             code_bytes: part(4, most.code_bytes),
             graph_bytes: part(4, most.graph_bytes),
             vector_bytes: part(8, most.vector_bytes),
-            kept_bytes: part(2, most.kept_bytes),
+            kept_bytes: part(8, most.kept_bytes / 3) * 3,
             direct_bytes: part(2, most.direct_bytes),
-            ..most
+            overlay_bytes: (bytes / 16).clamp(OVERLAY_BYTES_MIN, most.overlay_bytes),
         }
     }
 }
 
+/// Changes that are kept before a merge, however little memory there is.
+const OVERLAY_BYTES_MIN: u64 = 1 << 20;
 /// What a core's caches get at least.
 const PART_BYTES_MIN: u64 = 4 << 20;
 

@@ -25,6 +25,13 @@ const VIEW_COST: f64 = 24.0;
 const VIEW_MIN: usize = 2;
 /// The same with a filter: what passes may lie on the far side of what does not.
 const FILTERED_VIEW_MIN: usize = 4;
+/// Where so much less than its share of all passes a filter near the query, what passes is elsewhere, and a walk is likely to end
+/// before it gets to the nearest of it.
+const SPARSE: f64 = 0.5;
+/// Then a scan is taken up to this many documents: some milliseconds.
+const SPARSE_SCAN_MAX: u64 = 100_000;
+/// And beyond, a walk with a view so many times as wide.
+const SPARSE_VIEW: usize = 4;
 /// Codes compared between two looks at the pace.
 const SCAN_BATCH: usize = 1024;
 /// A scan gives up what cannot be among the nearest when it holds this many.
@@ -121,6 +128,14 @@ struct Contender {
     node: u32,
 }
 
+/// What a walk came to.
+struct Walked {
+    /// The nodes in view with their distances, nearest first; none where it was given up.
+    keys: Option<Vec<u64>>,
+    /// See [`Walk::taken_share`].
+    taken_share: f64,
+}
+
 struct Query<'a> {
     vector: &'a [f32],
     probe: Probe,
@@ -190,17 +205,14 @@ impl VectorSnapshot {
         };
         // A filter that lets pass what is far from the query makes a walk long: it ends where a scan would have.
         let most = if options.plan.is_some() { u64::MAX } else { eligible };
-        let mut visited = self.shared.take_visited();
-        let start = descend(state, query.comparer, &query.probe, entry, 0);
-        let mut walk = Walk::new(query.comparer, &query.probe, 0, width, &mut visited);
-        walk.accept = accept;
-        walk.start(state, std::iter::once(start));
-        let done = finish(&mut walk, state, most, pace).await;
-        let keys = walk.finish();
-        self.shared.give_visited(visited);
-        if !done? {
-            return self.scan(&query, options, accept, pace).await;
+        let mut walked = self.walk(&query, entry, accept, width, most, pace).await?;
+        if walked.taken_share < share * SPARSE && options.plan.is_none() {
+            if eligible <= SPARSE_SCAN_MAX {
+                return self.scan(&query, options, accept, pace).await;
+            }
+            walked = self.walk(&query, entry, accept, width * SPARSE_VIEW, most, pace).await?;
         }
+        let Some(keys) = walked.keys else { return self.scan(&query, options, accept, pace).await };
         let loose = state.loose.iter().filter(|node| accept.takes(state, *node));
         let exactly = query.deviations.replace(DEVIATIONS);
         let walked = keys.into_iter().map(|key| query.contender_at(state, node_of(key), distance_of(key)));
@@ -212,6 +224,28 @@ impl VectorSnapshot {
             return self.scan(&query, options, accept, pace).await;
         }
         Ok(found)
+    }
+
+    /// Walks the graph from above, and gives up once it has compared more than `most` nodes.
+    async fn walk(
+        &self,
+        query: &Query<'_>,
+        entry: (u32, u8),
+        accept: Accept<'_>,
+        width: usize,
+        most: u64,
+        pace: &dyn Pace,
+    ) -> Result<Walked, FetchError> {
+        let state = &*self.state;
+        let mut visited = self.shared.take_visited();
+        let start = descend(state, query.comparer, &query.probe, entry, 0);
+        let mut walk = Walk::new(query.comparer, &query.probe, 0, width, &mut visited);
+        walk.accept = accept;
+        walk.start(state, std::iter::once(start));
+        let done = finish(&mut walk, state, most, pace).await;
+        let (taken_share, keys) = (walk.taken_share(), walk.finish());
+        self.shared.give_visited(visited);
+        Ok(Walked { keys: done?.then_some(keys), taken_share })
     }
 
     /// Compares the codes of all accepted vectors.

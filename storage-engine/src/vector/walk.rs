@@ -117,13 +117,28 @@ pub(super) struct Walk<'a> {
     found: BinaryHeap<u64>,
     fresh: Vec<u32>,
     compared: u64,
+    near: u64,
+    taken: u64,
 }
 
 impl<'a> Walk<'a> {
     pub fn new(comparer: Comparer, query: &'a Probe, level: u8, width: usize, visited: &'a mut Visited) -> Self {
         let (candidates, found) = (BinaryHeap::with_capacity(2 * width), BinaryHeap::with_capacity(width + 1));
         let fresh = Vec::with_capacity(LINKS_BOTTOM);
-        Self { comparer, query, level, width, accept: Accept::All, visited, candidates, found, fresh, compared: 0 }
+        Self {
+            comparer,
+            query,
+            level,
+            width,
+            accept: Accept::All,
+            visited,
+            candidates,
+            found,
+            fresh,
+            compared: 0,
+            near: 0,
+            taken: 0,
+        }
     }
 
     /// Begins at these nodes, whether they are accepted or not.
@@ -200,6 +215,11 @@ impl<'a> Walk<'a> {
         self.compared
     }
 
+    /// The share that is accepted of the nodes that came near enough to be kept; 1 where there were none.
+    pub fn taken_share(&self) -> f64 {
+        if self.near == 0 { 1.0 } else { self.taken as f64 / self.near as f64 }
+    }
+
     /// Compares the nodes met last.
     fn compare_fresh(&mut self, state: &State) {
         self.compared += self.fresh.len() as u64;
@@ -211,9 +231,11 @@ impl<'a> Walk<'a> {
                 continue;
             }
             self.candidates.push(Reverse(key));
+            self.near += 1;
             if !self.accept.takes(state, node) {
                 continue;
             }
+            self.taken += 1;
             if worst < u64::MAX
                 && let Some(mut last) = self.found.peek_mut()
             {

@@ -136,6 +136,30 @@ fn filters_that_exclude_all_that_is_near_are_answered() {
     }
 }
 
+/// Whole clusters pass the filter, and the query's is none of them: a narrow walk is full before it has seen the nearest of
+/// those that pass.
+#[test]
+fn filters_that_exclude_the_whole_neighbourhood_are_answered() {
+    const MANY: usize = 9000;
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    let config = Config { build_width: 20, ..Config::new(8, Metric::Cosine) };
+    let partition = create(&disk, config, Budget::default());
+    let documents: Documents = (0..).zip(points(15, MANY, 8).into_iter().map(|vector| vec![vector])).collect();
+    fill(&partition, &documents, 1);
+    let of_cluster = |doc: u32| doc as usize * 31 % (MANY / 100);
+    let (mut hits, mut wanted) = (0, 0);
+    for doc in (0..MANY as u32).step_by(450) {
+        let allowed: RoaringBitmap =
+            (0..MANY as u32).filter(|other| of_cluster(*other) % 2 != of_cluster(doc) % 2).collect();
+        let options = SearchOptions { limit: LIMIT, width: 40, allowed: Some(&allowed), ..SearchOptions::default() };
+        let found = search(&partition.snapshot(), &documents[&doc][0], &options);
+        let truth = exact(Metric::Cosine, &documents, &documents[&doc][0], Some(&allowed));
+        wanted += LIMIT;
+        hits += found.iter().filter(|a| a.distance <= truth[LIMIT - 1].distance + 1e-6).count();
+    }
+    assert!(hits as f64 / wanted as f64 > 0.97, "{hits} of {wanted}");
+}
+
 /// Deletions mend the graph. Without mending, or with links left to deleted nodes, recall falls with each round.
 #[test]
 fn recall_stays_under_churn() {
