@@ -5,6 +5,9 @@ use std::net::TcpStream;
 
 use serde_json::Value;
 
+/// Between two looks at tasks.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
+
 /// One connection to one server.
 pub struct Client {
     address: String,
@@ -120,6 +123,14 @@ impl Client {
         self.wait_for(uid, true)
     }
 
+    /// Waits until the server has no task left to do.
+    pub fn rest(&mut self) -> io::Result<()> {
+        while self.json("GET", "/tasks?statuses=enqueued,processing&limit=1", None)?["total"] != 0 {
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
     /// Waits until a task has ended, whatever came of it unless `must_succeed`.
     pub fn wait_for(&mut self, uid: u64, must_succeed: bool) -> io::Result<Value> {
         loop {
@@ -128,7 +139,7 @@ impl Client {
                 Some("succeeded") => return Ok(task),
                 Some("failed" | "canceled") if !must_succeed => return Ok(task),
                 Some("failed" | "canceled") => return Err(io::Error::other(format!("the task failed: {task}"))),
-                _ => std::thread::sleep(std::time::Duration::from_millis(5)),
+                _ => std::thread::sleep(PAUSE),
             }
         }
     }

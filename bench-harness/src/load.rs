@@ -1,7 +1,7 @@
 //! Loading a file: documents a second from the first byte sent until the last task has succeeded.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -12,6 +12,28 @@ use crate::report::{anonymous_bytes, folder_bytes, print_host};
 
 /// Between the last task's end and a look at the size on disk.
 const REST: Duration = Duration::from_secs(5);
+
+/// What is loaded.
+#[derive(clap::Args)]
+pub struct Source {
+    /// NDJSON file whose documents have the key `id`.
+    #[arg(long)]
+    pub file: PathBuf,
+    /// JSON file of settings, sent before the documents.
+    #[arg(long)]
+    settings: Option<PathBuf>,
+    /// Bytes of each request of documents, cut at lines.
+    #[arg(long, default_value_t = 20_000_000)]
+    pub batch_bytes: usize,
+}
+
+impl Source {
+    /// The settings, if there is a file of them.
+    pub fn settings(&self) -> io::Result<Option<Value>> {
+        let read = |file| serde_json::from_slice(&std::fs::read(file)?).map_err(io::Error::other);
+        self.settings.as_ref().map(read).transpose()
+    }
+}
 
 /// The file cut into payloads at line ends.
 pub fn payloads(text: &str, batch_bytes: usize) -> Vec<&str> {
@@ -54,17 +76,10 @@ pub fn send_all(client: &mut Client, index: &str, payloads: &[&str]) -> io::Resu
 }
 
 /// Loads the file into each server and prints what it took.
-pub fn run(
-    servers: &Servers,
-    file: &Path,
-    settings: Option<&Path>,
-    batch_bytes: usize,
-    data: &[PathBuf],
-    pids: &[u32],
-) -> io::Result<()> {
+pub fn run(servers: &Servers, source: &Source, data: &[PathBuf], pids: &[u32]) -> io::Result<()> {
     print_host();
-    let text = std::fs::read_to_string(file)?;
-    let payloads = payloads(&text, batch_bytes);
+    let (text, settings) = (std::fs::read_to_string(&source.file)?, source.settings()?);
+    let payloads = payloads(&text, source.batch_bytes);
     let lines = text.lines().count();
     println!("file: {} documents, {:.1} MB, {} requests", lines, text.len() as f64 / 1e6, payloads.len());
     println!(
@@ -75,9 +90,8 @@ pub fn run(
     for (at, server) in servers.servers.iter().enumerate() {
         let mut client = Client::connect(server, servers.key.as_deref())?;
         delete_index(&mut client, &servers.index)?;
-        if let Some(settings) = settings {
-            let body: Value = serde_json::from_str(&std::fs::read_to_string(settings)?).map_err(io::Error::other)?;
-            let task = client.json("PATCH", &format!("/indexes/{}/settings", servers.index), Some(&body))?;
+        if let Some(settings) = &settings {
+            let task = client.json("PATCH", &format!("/indexes/{}/settings", servers.index), Some(settings))?;
             client.wait(&task)?;
         }
         let began = Instant::now();

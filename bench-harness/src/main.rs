@@ -50,15 +50,8 @@ enum Command {
     Load {
         #[command(flatten)]
         servers: Servers,
-        /// NDJSON file.
-        #[arg(long)]
-        file: PathBuf,
-        /// JSON file of settings, sent before the documents.
-        #[arg(long)]
-        settings: Option<PathBuf>,
-        /// Bytes of each request, cut at lines.
-        #[arg(long, default_value_t = 20_000_000)]
-        batch_bytes: usize,
+        #[command(flatten)]
+        source: load::Source,
         /// Data folder of each server, in their order, for the size on disk.
         #[arg(long)]
         data: Vec<PathBuf>,
@@ -198,9 +191,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Load { servers, file, settings, batch_bytes, data, pid } => {
-            load::run(&servers, &file, settings.as_deref(), batch_bytes, &data, &pid)
-        }
+        Command::Load { servers, source, data, pid } => load::run(&servers, &source, &data, &pid),
         Command::Search { servers, file, kind, clients, rate, seconds, rounds, seed } => {
             search::run(&servers, &file, &kind, &search::Shape { clients, rate, seconds, rounds, seed })
         }

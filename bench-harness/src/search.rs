@@ -4,6 +4,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -34,6 +35,25 @@ pub struct Round {
 fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 120_000_000, 3)
         .unwrap_or_else(|error| unreachable!("fixed bounds are valid: {error}"))
+}
+
+/// Rounds as long as something goes on, together as one; none where it had ended before.
+pub fn rounds_while(
+    going_on: &AtomicBool,
+    address: &str,
+    servers: &Servers,
+    bodies: &[Vec<u8>],
+    shape: &Shape,
+) -> io::Result<Option<Round>> {
+    let mut all: Option<Round> = None;
+    while going_on.load(Ordering::Relaxed) {
+        let round = round(address, servers, bodies, shape)?;
+        match &mut all {
+            None => all = Some(round),
+            Some(all) => all.latency.add(round.latency).map_err(io::Error::other)?,
+        }
+    }
+    Ok(all)
 }
 
 /// One round against one server.

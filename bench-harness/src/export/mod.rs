@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::Servers;
 use crate::http::Client;
-use crate::load::{delete_index, payloads, send_all};
+use crate::load::{Source, delete_index, payloads, send_all};
 use crate::report::{median, print_host};
 use crate::vectors::VectorSet;
 
@@ -21,21 +21,14 @@ const EMBEDDER: &str = "v";
 /// What to measure.
 #[derive(clap::Args)]
 pub struct Shape {
-    /// NDJSON file whose documents have the key `id`.
-    #[arg(long)]
-    file: PathBuf,
-    /// JSON file of settings, sent before the documents.
-    #[arg(long)]
-    settings: Option<PathBuf>,
+    #[command(flatten)]
+    source: Source,
     /// Folder with `vectors.i8.npy`, a vector for each line of the file.
     #[arg(long)]
     folder: Option<PathBuf>,
     /// Documents of the file that are used at most.
     #[arg(long, default_value_t = usize::MAX)]
     documents: usize,
-    /// Bytes of each request of documents to the first server; those between servers are of their own choice.
-    #[arg(long, default_value_t = 20_000_000)]
-    batch_bytes: usize,
     /// Exports to each server.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -99,12 +92,9 @@ pub fn run(servers: &Servers, shape: &Shape) -> io::Result<()> {
 }
 
 fn load(client: &mut Client, servers: &Servers, shape: &Shape) -> io::Result<()> {
-    let text = std::fs::read_to_string(&shape.file)?;
+    let text = std::fs::read_to_string(&shape.source.file)?;
     let lines: Vec<&str> = text.lines().take(shape.documents).collect();
-    let mut settings = match &shape.settings {
-        Some(file) => serde_json::from_slice(&std::fs::read(file)?).map_err(io::Error::other)?,
-        None => json!({}),
-    };
+    let mut settings = shape.source.settings()?.unwrap_or_else(|| json!({}));
     let vectors = shape.folder.as_ref().map(|folder| VectorSet::read(&folder.join("vectors.i8.npy"))).transpose()?;
     if let Some(vectors) = &vectors {
         settings["embedders"] = json!({EMBEDDER: {"source": "userProvided", "dimensions": vectors.dimensions()}});
@@ -114,7 +104,7 @@ fn load(client: &mut Client, servers: &Servers, shape: &Shape) -> io::Result<()>
     client.wait(&task)?;
     let text = with_vectors(&lines, vectors.as_ref())?;
     let began = Instant::now();
-    send_all(client, &servers.index, &payloads(&text, shape.batch_bytes))?;
+    send_all(client, &servers.index, &payloads(&text, shape.source.batch_bytes))?;
     let seconds = began.elapsed().as_secs_f64();
     println!("loaded {} documents, {:.1} MB, in {seconds:.2} s", lines.len(), text.len() as f64 / 1e6);
     Ok(())
@@ -148,9 +138,7 @@ fn export(client: &mut Client, servers: &Servers, target: &str) -> io::Result<Ti
     let task = client.json("POST", "/export", Some(&body))?;
     client.wait(&task)?;
     let sent = began.elapsed().as_secs_f64();
-    while other.json("GET", "/tasks?statuses=enqueued,processing&limit=1", None)?["total"] != 0 {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    other.rest()?;
     let failed = other.json("GET", &format!("/tasks?limit=100&statuses=failed&indexUids={}", servers.index), None)?;
     let is_new = |task: &&Value| task["error"]["code"] != "index_not_found";
     match failed["results"].as_array().into_iter().flatten().find(is_new) {

@@ -7,43 +7,33 @@
 mod check;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
 use self::check::Found;
 use crate::Servers;
 use crate::http::Client;
-use crate::load::{delete_index, payloads, send_all};
+use crate::load::{Source, delete_index, payloads, send_all};
 use crate::queries::{self, Kind};
 use crate::report::{median, print_host};
 use crate::search::{self, Round, print_row};
 
-/// Between two looks at the tasks of an instance.
-const PAUSE: Duration = Duration::from_millis(5);
 /// The form of a task that moves documents.
 const CHANGE: &str = "networkTopologyChange";
 
 /// What to measure.
 #[derive(clap::Args)]
 pub struct Shape {
-    /// NDJSON file whose documents have the key `id`.
-    #[arg(long)]
-    file: PathBuf,
-    /// JSON file of settings, sent before the documents.
-    #[arg(long)]
-    settings: Option<PathBuf>,
+    #[command(flatten)]
+    source: Source,
     /// Instances that have each network shard.
     #[arg(long, default_value_t = 1)]
     replicas: usize,
     /// How many times every network shard goes to the next instances; 0 leaves the documents where they were loaded.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Bytes of each request of documents.
-    #[arg(long, default_value_t = 20_000_000)]
-    batch_bytes: usize,
     /// Phrases searched through each instance before and after a change.
     #[arg(long, default_value_t = 50)]
     queries: usize,
@@ -66,11 +56,11 @@ pub fn run(servers: &Servers, shape: &Shape) -> io::Result<()> {
     if count < 2 || !(1..count).contains(&shape.replicas) {
         return Err(io::Error::other("documents move between two or more servers, not all of which have each shard"));
     }
-    let text = std::fs::read_to_string(&shape.file)?;
+    let text = std::fs::read_to_string(&shape.source.file)?;
     let bench = Bench { servers, shape, documents: text.lines().count() as u64 };
     bench.form()?;
     bench.load(&text)?;
-    let words = check::words(&shape.file, shape.queries)?;
+    let words = check::words(&shape.source.file, shape.queries)?;
     let before = bench.check(&words)?;
     println!("{} words find {} documents through each of {count} instances", words.len(), before.hits());
     println!("{:6} {:>9} {:>14} {:>13} {:>16}", "round", "seconds", "moved", "documents/s", "answers");
@@ -138,29 +128,20 @@ impl Bench<'_> {
 
     /// Waits until nothing is left to do on any instance.
     fn rest(&self) -> io::Result<()> {
-        for at in 0..self.count() {
-            let mut client = self.connect(at)?;
-            while client.json("GET", "/tasks?statuses=enqueued,processing&limit=1", None)?["total"] != 0 {
-                std::thread::sleep(PAUSE);
-            }
-        }
-        Ok(())
+        (0..self.count()).try_for_each(|at| self.connect(at)?.rest())
     }
 
     fn load(&self, text: &str) -> io::Result<()> {
         let mut leader = self.connect(0)?;
         delete_index(&mut leader, &self.servers.index)?;
-        let mut settings = match &self.shape.settings {
-            Some(file) => serde_json::from_slice(&std::fs::read(file)?).map_err(io::Error::other)?,
-            None => json!({}),
-        };
+        let mut settings = self.shape.source.settings()?.unwrap_or_else(|| json!({}));
         // So that totals are exact.
         settings["pagination"] = json!({"maxTotalHits": self.documents.max(1)});
         let task = leader.json("PATCH", &self.path("/settings"), Some(&settings))?;
         leader.wait(&task)?;
         self.rest()?;
         let began = Instant::now();
-        send_all(&mut leader, &self.servers.index, &payloads(text, self.shape.batch_bytes))?;
+        send_all(&mut leader, &self.servers.index, &payloads(text, self.shape.source.batch_bytes))?;
         self.rest()?;
         let seconds = began.elapsed().as_secs_f64();
         println!(
@@ -209,17 +190,9 @@ impl Bench<'_> {
     /// Searches at a fixed rate as long as documents move.
     fn watch(&self, moving: &AtomicBool) -> io::Result<Option<Round>> {
         let Some(rate) = self.shape.watch else { return Ok(None) };
-        let bodies = queries::bodies(&self.shape.file, Kind::Two, 1)?;
-        let mut all: Option<Round> = None;
-        while moving.load(Ordering::Relaxed) {
-            let shape = search::Shape { clients: 4, rate: Some(rate), seconds: 0.5, rounds: 1, seed: 1 };
-            let round = search::round(&self.servers.servers[0], self.servers, &bodies, &shape)?;
-            match &mut all {
-                None => all = Some(round),
-                Some(all) => all.latency.add(round.latency).map_err(io::Error::other)?,
-            }
-        }
-        Ok(all)
+        let bodies = queries::bodies(&self.shape.source.file, Kind::Two, 1)?;
+        let shape = search::Shape { clients: 4, rate: Some(rate), seconds: 0.5, rounds: 1, seed: 1 };
+        search::rounds_while(moving, &self.servers.servers[0], self.servers, &bodies, &shape)
     }
 
     /// What each instance finds; that it finds every document, and that each document is where it is to be.

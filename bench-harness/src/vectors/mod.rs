@@ -200,16 +200,8 @@ impl Bench<'_> {
         while loading.load(Ordering::Relaxed) && self.found(&mut client, &bodies[0])?.is_empty() {
             std::thread::sleep(Duration::from_millis(50));
         }
-        let mut all: Option<Round> = None;
-        while loading.load(Ordering::Relaxed) {
-            let shape = search::Shape { clients: 2, rate: Some(rate), seconds: 1.0, rounds: 1, seed: 1 };
-            let round = search::round(server, self.servers, &bodies, &shape)?;
-            match &mut all {
-                None => all = Some(round),
-                Some(all) => all.latency.add(round.latency).map_err(io::Error::other)?,
-            }
-        }
-        Ok(all)
+        let shape = search::Shape { clients: 2, rate: Some(rate), seconds: 1.0, rounds: 1, seed: 1 };
+        search::rounds_while(loading, server, self.servers, &bodies, &shape)
     }
 
     /// Sends these documents and waits for the last task.
