@@ -90,7 +90,8 @@ impl Engine {
         let path = place.file(&self.config.root);
         let home = PartitionHome::open(self.runtime.clone(), place.partition, path, share.epoch).await?;
         if self.config.preload_graphs {
-            home.preload_graphs().await?;
+            // A graph that cannot be read fails the searches that need it, as it does without this, and not the index.
+            let _ = home.preload_graphs().await;
         }
         home.publish(share);
         let answer = Answer::PartitionOpened(home.documents(), home.store().used_bytes());
