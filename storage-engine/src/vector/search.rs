@@ -55,7 +55,8 @@ const SCAN_DEVIATIONS: f32 = 5.0;
 /// How a search goes about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Compares the codes of all that may be returned. Exact, but for 1-bit codes of metrics other than Hamming.
+    /// Compares the codes of all that may be returned. Exact, but for 1-bit codes of metrics other than Hamming; with codes of four
+    /// or two bits but for errors of more than five standard deviations.
     Scan,
     /// Walks the graph through all nodes and returns those that may be.
     Walk,

@@ -100,6 +100,13 @@ fn squared_f32_avx2(a: &[f32], b: &[f32]) -> f32 {
 }
 
 #[target_feature(enable = "avx2")]
+fn sum_i32_avx2(lanes: __m256i) -> i32 {
+    let half = _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
+    let pair = _mm_add_epi32(half, _mm_unpackhi_epi64(half, half));
+    _mm_cvtsi128_si32(_mm_add_epi32(pair, _mm_shuffle_epi32::<1>(pair)))
+}
+
+#[target_feature(enable = "avx2")]
 fn dot_i8_avx2(a: &[i8], b: &[i8]) -> i32 {
     let len = a.len().min(b.len());
     let (blocks_a, rest_a) = a[..len].as_chunks::<16>();
@@ -110,10 +117,7 @@ fn dot_i8_avx2(a: &[i8], b: &[i8]) -> i32 {
         let (a, b) = unsafe { (_mm_loadu_si128(a.as_ptr().cast()), _mm_loadu_si128(b.as_ptr().cast())) };
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_cvtepi8_epi16(a), _mm256_cvtepi8_epi16(b)));
     }
-    let half = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256::<1>(sum));
-    let pair = _mm_add_epi32(half, _mm_unpackhi_epi64(half, half));
-    let one = _mm_add_epi32(pair, _mm_shuffle_epi32::<1>(pair));
-    _mm_cvtsi128_si32(one) + super::scalar::dot_i8(rest_a, rest_b)
+    sum_i32_avx2(sum) + super::scalar::dot_i8(rest_a, rest_b)
 }
 
 /// Codes of `BITS` bits in `PLANES` planes. The products of two codes and levels fit 16 bits.
@@ -135,14 +139,11 @@ fn dot_planes_avx2<const BITS: usize, const PLANES: usize>(codes: &[u8], levels:
             sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
         }
     }
-    let half = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256::<1>(sum));
-    let pair = _mm_add_epi32(half, _mm_unpackhi_epi64(half, half));
-    let one = _mm_add_epi32(pair, _mm_shuffle_epi32::<1>(pair));
     let rest = (0..PLANES).flat_map(|plane| {
         let codes = codes[whole..].iter().map(move |byte| i32::from(byte >> (plane * BITS) & ((1 << BITS) - 1)));
         codes.zip(&levels[plane * bytes + whole..]).map(|(code, level)| code * i32::from(*level))
     });
-    _mm_cvtsi128_si32(one) + rest.sum::<i32>()
+    sum_i32_avx2(sum) + rest.sum::<i32>()
 }
 
 /// The plain function, compiled with the instruction that counts bits.
