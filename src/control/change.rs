@@ -12,7 +12,7 @@ use crate::api::uuids;
 use crate::auth::{ApiKey, KeySet, key_already_exists, key_not_found};
 use crate::chats::Chats;
 use crate::search_rules::SearchRules;
-use crate::webhooks::Webhooks;
+use crate::webhooks::{WebhookChange, Webhooks};
 
 /// Brings the state up to date with a change that is durable.
 type Publication = Box<dyn FnOnce(&mut ControlState)>;
@@ -20,9 +20,13 @@ type Publication = Box<dyn FnOnce(&mut ControlState)>;
 impl ControlPlane {
     /// Makes a change: durable, and known to every core when it returns.
     pub(super) async fn change(&self, change: ControlChange) -> Result<(), ControlError> {
+        let is_of_webhooks = matches!(change, ControlChange::Webhook(_));
         let (changes, publication) = self.decide(change)?;
         self.store.commit(changes).await?;
         self.publish(publication).await;
+        if is_of_webhooks {
+            self.deliveries.webhooks_changed();
+        }
         Ok(())
     }
 
@@ -43,7 +47,14 @@ impl ControlPlane {
             }
             ControlChange::Webhook(change) => {
                 let mut webhooks = Webhooks::clone(&self.state().webhooks);
-                changes.webhooks.push(change.apply(&mut webhooks)?);
+                let is_new = matches!(change, WebhookChange::Create(..));
+                let (uid, webhook) = change.apply(&mut webhooks)?;
+                match webhook {
+                    Some(_) if is_new => changes.webhook_marks.push((uid, Some(self.deliveries.present()))),
+                    Some(_) => {}
+                    None => changes.webhook_marks.push((uid, None)),
+                }
+                changes.webhooks.push((uid, webhook));
                 Box::new(move |state| state.webhooks = Arc::new(webhooks))
             }
             ControlChange::Chat(change) => {

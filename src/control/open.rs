@@ -24,6 +24,7 @@ use crate::network::task::TaskNetwork;
 use crate::outgoing::Client;
 use crate::tasks::task::{Content, Task, TaskUid};
 use crate::webhooks::Deliveries;
+use crate::webhooks::marks::Marks;
 
 impl ControlPlane {
     /// Opens the control plane in its folder, or makes it. Tasks that were accepted and have not ended wait again; batches
@@ -48,7 +49,8 @@ impl ControlPlane {
             start.make_default_keys().await?;
         }
         start.remove_dropped().await?;
-        let plane = start.into_plane(mesh, log, config, outgoing);
+        let deliveries = start.owed_deliveries(&config).await?;
+        let plane = start.into_plane(mesh, log, config, outgoing, deliveries);
         let undelivered = plane.undelivered.borrow().clone();
         plane.log.release(ended.into_iter().filter(|uid| !undelivered.contains(uid.0))).await;
         Ok(plane)
@@ -158,12 +160,25 @@ impl Start {
         }
     }
 
+    /// What webhooks, that of the command line among them, are still to be told.
+    async fn owed_deliveries(&mut self, config: &ControlConfig) -> Result<Deliveries, ControlError> {
+        let webhooks = &mut self.recovered.webhooks;
+        webhooks.extend(config.webhook.clone().map(|webhook| (Uuid::nil(), webhook)));
+        let (marks, webhook_marks) =
+            Marks::recovered(&self.recovered.webhook_marks, webhooks, self.recovered.next_batch);
+        if !webhook_marks.is_empty() {
+            self.store.commit(Changes { webhook_marks, ..Changes::default() }).await?;
+        }
+        Ok(Deliveries::new(marks))
+    }
+
     fn into_plane(
         self,
         mesh: Rc<dyn ControlMesh>,
         log: TaskLog,
         config: ControlConfig,
         outgoing: Client,
+        deliveries: Deliveries,
     ) -> Rc<ControlPlane> {
         let Recovered {
             mut queue,
@@ -175,15 +190,12 @@ impl Start {
             indexes,
             chats,
             network,
-            mut webhooks,
+            webhooks,
             search_rules,
             undelivered,
             network_steps,
             ..
         } = self.recovered;
-        if let Some(webhook) = &config.webhook {
-            webhooks.insert(Uuid::nil(), webhook.clone());
-        }
         let next_task = self.waiting.last().map_or(0, |task| task.uid.0 + 1).max(finished.next());
         let last_enqueued_at = self.waiting.last().map_or(Timestamp::default(), |task| task.enqueued_at);
         let mut network = network;
@@ -232,7 +244,7 @@ impl Start {
             changes: Inbox::default(),
             state: RefCell::new(Arc::new(state)),
             outgoing,
-            deliveries: Deliveries::default(),
+            deliveries,
             network: RefCell::new(network.clone()),
             outbox: Outbox::default(),
             change: RefCell::new(None),

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
-use roaring::RoaringBitmap;
 use shards::engine::{Batch as Operations, IndexView};
 use shards::error::UserError;
 use shards::runtime::{Checkpoint, Queue};
@@ -246,7 +245,9 @@ impl Run<'_> {
         };
         let tasks = self.take_tasks();
         let undelivered = self.plane.undelivered(&tasks);
-        let stored = Changes { finished: tasks.clone(), batches: vec![batch.clone()], undelivered, ..changes };
+        let webhook_marks = self.plane.deliveries.take_moved();
+        let finished = tasks.clone();
+        let stored = Changes { finished, batches: vec![batch.clone()], undelivered, webhook_marks, ..changes };
         let stored = self.plane.store.submit(stored);
         self.settling.waiting = Some((stored, tasks.iter().map(|task| task.uid).collect()));
         self.plane.publish_indexes(vec![(name.into(), Some(view))]).await;
@@ -283,6 +284,7 @@ impl Run<'_> {
         let tasks = self.take_tasks();
         changes.finished.clone_from(&tasks);
         changes.undelivered = self.plane.undelivered(&tasks);
+        changes.webhook_marks = self.plane.deliveries.take_moved();
         changes.batches.push(batch.clone());
         let stored = self.plane.store.submit(changes);
         self.settling.finish(self.plane).await?;
@@ -344,14 +346,14 @@ impl Run<'_> {
         plane.next_batch.set(batch.uid.0 + 1);
         plane.batches.borrow_mut().insert(&batch);
         plane.processing.replace(None);
+        let uid = batch.uid;
         plane.ended.replace(Some(batch));
-        let ended: RoaringBitmap = tasks.iter().map(|task| task.uid.0).collect();
         let mut checkpoint = Checkpoint::default();
         for task in tasks {
             checkpoint.tick(&*plane.runtime).await;
             plane.queue.borrow_mut().finish(task);
         }
-        plane.announce(&ended);
+        plane.announce(uid);
     }
 }
 

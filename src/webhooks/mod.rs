@@ -1,7 +1,7 @@
 //! Webhooks: other servers that are told of every finished batch.
 //!
 //! They are a part of the control plane's state, durable and known to every core. [`delivery`] runs on the control core, in
-//! the background: telling is an offer, not a promise. What cannot be delivered is logged and forgotten.
+//! the background; [`marks`] say how far each webhook has been told, over restarts.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::outgoing::{is_header_name, is_header_value};
 
 mod delivery;
+pub mod marks;
 
 pub use delivery::{Deliveries, run};
 

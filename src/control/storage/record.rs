@@ -19,6 +19,7 @@ use crate::search_rules::SearchRule;
 use crate::tasks::batch::Batch;
 use crate::tasks::task::Task;
 use crate::webhooks::Webhook;
+use crate::webhooks::marks::MarkChanges;
 
 /// Small records by name, see the constants below.
 pub const META: TreeId = TreeId(0);
@@ -39,6 +40,8 @@ pub const WEBHOOKS: TreeId = TreeId(6);
 pub const CHATS: TreeId = TreeId(7);
 /// Uid of a search rule -> the rule.
 pub const SEARCH_RULES: TreeId = TreeId(8);
+/// Webhook uid (16 bytes; nil for that of the command line) -> the number (u32, big-endian) of the first batch that it is owed.
+pub const WEBHOOK_MARKS: TreeId = TreeId(9);
 
 /// In [`META`]: the version of this format.
 pub const FORMAT: &[u8] = b"format";
@@ -94,6 +97,8 @@ pub struct Changes {
     pub network: Option<Arc<Network>>,
     /// Webhooks made or changed, or (`None`) taken away.
     pub webhooks: Vec<(Uuid, Option<Webhook>)>,
+    /// How far webhooks have been told.
+    pub webhook_marks: MarkChanges,
     /// Search rules made or changed, or (`None`) taken away.
     pub search_rules: Vec<(String, Option<SearchRule>)>,
     /// All switches.

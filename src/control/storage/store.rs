@@ -72,6 +72,8 @@ pub struct Recovered {
     pub network: Network,
     /// The webhooks.
     pub webhooks: Webhooks,
+    /// The first batch that each webhook is owed.
+    pub webhook_marks: BTreeMap<Uuid, u32>,
     /// The search rules.
     pub search_rules: SearchRules,
     /// The switches as stored.
@@ -265,6 +267,12 @@ fn write_rest(txn: &mut WriteTxn, changes: &Changes) -> Result<(), ControlError>
             None => delete(txn, record::WEBHOOKS, uid.as_bytes())?,
         }
     }
+    for (uid, mark) in &changes.webhook_marks {
+        match mark {
+            Some(next) => put_bytes(txn, record::WEBHOOK_MARKS, uid.as_bytes(), &next.to_be_bytes())?,
+            None => delete(txn, record::WEBHOOK_MARKS, uid.as_bytes())?,
+        }
+    }
     for (name, settings) in &changes.chats {
         match settings {
             Some(settings) => put(txn, record::CHATS, name.as_bytes(), settings)?,
@@ -350,6 +358,12 @@ fn recover(store: &PageStore) -> Result<Recovered, ControlError> {
     for_each(&snapshot, record::WEBHOOKS, |uid, value| {
         let uid = Uuid::from_slice(uid).map_err(|_| damaged("the uid of a webhook"))?;
         recovered.webhooks.insert(uid, decode(value, "a webhook")?);
+        Ok(())
+    })?;
+    for_each(&snapshot, record::WEBHOOK_MARKS, |uid, value| {
+        let uid = Uuid::from_slice(uid).map_err(|_| damaged("the uid of a webhook"))?;
+        let next = value.try_into().map_err(|_| damaged("how far a webhook was told"))?;
+        recovered.webhook_marks.insert(uid, u32::from_be_bytes(next));
         Ok(())
     })?;
     for_each(&snapshot, record::INDEXES, |name, value| {
