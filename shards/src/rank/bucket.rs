@@ -119,7 +119,7 @@ impl BucketWork {
 
     /// Costs that a document must undercut to be of use, when there are enough others: those of the worst that was kept, as
     /// far as no sort rule comes between. Documents come by rising number, so that an equal one comes too late; not so where
-    /// whole buckets are wanted.
+    /// whole buckets are wanted, nor where a sort rule is yet to tell them apart.
     pub fn bar(&mut self, plan: &RankPlan, leading_sorts: usize, taken: &Taken) -> Option<Costs> {
         if self.wanted > SORTED_OUT_MAX || self.ranked.len() < self.wanted || self.wanted == 0 {
             return None;
@@ -132,8 +132,7 @@ impl BucketWork {
         let rules = &plan.rules.rules[leading_sorts..];
         let comparable = rules.iter().take_while(|rule| rule.is_graph()).count();
         let mut bar: Costs = worst.costs.iter().take(comparable).copied().collect();
-        if plan.whole_buckets
-            && comparable == rules.len()
+        if (plan.whole_buckets || comparable < rules.len())
             && let Some(last) = bar.last_mut()
         {
             *last += 1;

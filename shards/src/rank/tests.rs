@@ -219,6 +219,16 @@ fn weights_restrictions_and_sorts_apply() {
     assert_eq!(search.ids(""), [1, 2, 3]);
 }
 
+/// Of documents that are equal but for the last rule, a later one is not passed over for those that were met before.
+#[test]
+fn a_sort_rule_at_the_end_orders_all() {
+    let docs: Vec<Value> = (0..300).map(|id| json!({"id": id, "t": "tree", "n": 1000 - id})).collect();
+    let sort = vec![SortBy::Field { name: "n".into(), descending: false }];
+    let mut search = Search { sort, wanted: 3, scores: false, ..Search::over(&docs) };
+    search.settings.ranking_rules = vec!["words".into(), "typo".into(), "sort".into()];
+    assert_eq!(search.ids("tree"), [299, 298, 297]);
+}
+
 /// A word that was met as typed stands for itself alone from then on, and for its synonyms, where these come first in the text.
 #[test]
 fn synonyms_count_after_exactness() {
