@@ -18,6 +18,9 @@ use crate::http::{Response, ResponseBody};
 /// Bodies up to this size are copied behind their head and go out in one write.
 const CONTIGUOUS_BYTES_MAX: usize = 64 * 1024;
 
+/// Bytes that the system is given at once, before others go on: to copy many millions takes it milliseconds.
+const SENT_BYTES_MAX: usize = 256 * 1024;
+
 /// What a head takes, most often less.
 const HEAD_BYTES: usize = 512;
 
@@ -66,8 +69,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         for part in [&output[..], body] {
             let mut written = 0;
             while written < part.len() {
-                let count = self.write_some(&part[written..]).await?;
+                let end = part.len().min(written + SENT_BYTES_MAX);
+                let count = self.write_some(&part[written..end]).await?;
                 written += count;
+                if end < part.len() {
+                    yield_now().await;
+                }
                 written_total += count as u64;
                 self.allow_transfer(start_ms, written_total);
             }

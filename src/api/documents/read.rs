@@ -5,6 +5,7 @@ use std::sync::Arc;
 use shards::document::RawDocument;
 use shards::engine::{DocumentsQuery, IndexView};
 use shards::facets::{parse_filter, parse_sort};
+use shards::runtime::Checkpoint;
 
 use super::filter_features;
 use super::read_query::ReadQuery;
@@ -72,16 +73,30 @@ async fn page(call: Call<App>, query: ReadQuery) -> Answer {
     let found = call.app.reader.documents(view.clone(), wanted).await?;
 
     let page = Page { view: &view, selection: Selection::new(query.fields), retrieve_vectors: query.retrieve_vectors };
-    let mut body = b"{\"results\":[".to_vec();
-    for (at, document) in found.documents.iter().enumerate() {
+    let mut body = Vec::with_capacity(bytes_of(&found.documents));
+    body.extend_from_slice(b"{\"results\":[");
+    let mut checkpoint = Checkpoint::default();
+    // Documents are freed one by one: all of a long page at once takes longer than others should wait.
+    for (at, document) in found.documents.into_iter().enumerate() {
         if at > 0 {
             body.push(b',');
         }
-        page.write(document, &mut body)?;
+        page.write(&document, &mut body)?;
+        drop(document);
+        checkpoint.tick(&*call.app.runtime).await;
     }
     let end = format!("],\"offset\":{offset},\"limit\":{limit},\"total\":{}}}", found.total);
     body.extend_from_slice(end.as_bytes());
     Ok(Response::json(200, body))
+}
+
+/// About what documents take as JSON.
+fn bytes_of(documents: &[RawDocument]) -> usize {
+    /// What a field has besides its value: its name, most of all.
+    const NAME_BYTES: usize = 16;
+    let of_fields =
+        |document: &RawDocument| document.fields.iter().map(|(_, raw)| raw.len() + NAME_BYTES).sum::<usize>();
+    documents.iter().map(of_fields).sum::<usize>() + 128
 }
 
 /// The index that the path names.

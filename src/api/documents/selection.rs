@@ -126,7 +126,7 @@ impl<'o> ObjectWriter<'o> {
 
     fn name(&mut self, name: &str) {
         self.out.push(std::mem::replace(&mut self.separator, b','));
-        self.out.extend_from_slice(Value::from(name).to_string().as_bytes());
+        serde_json::to_writer(&mut *self.out, name).expect("text can be written as JSON");
         self.out.push(b':');
     }
 

@@ -26,11 +26,11 @@ pub(super) struct Envelope<'r> {
 
 impl Envelope<'_> {
     /// The whole body; hits and facets are spliced in as they are.
-    pub(super) fn write(self) -> Vec<u8> {
+    pub(super) fn write(mut self) -> Vec<u8> {
+        // Long hits are moved in their place: that takes a fraction of the time of a copy elsewhere.
+        let mut out = std::mem::take(&mut self.answer.hits);
+        out.splice(0..0, *b"{\"hits\":");
         let answer = &self.answer;
-        let mut out = Vec::with_capacity(answer.hits.len() + 512);
-        out.extend_from_slice(b"{\"hits\":");
-        out.extend_from_slice(&answer.hits);
         member(&mut out, "query", self.request.query.as_deref().unwrap_or_default());
         member(&mut out, "processingTimeMs", &(self.took.as_millis() as u64));
         write_page(&mut out, self.request.page, answer.offset, answer.total);
