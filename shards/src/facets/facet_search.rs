@@ -1,7 +1,7 @@
 //! The values of one facet that begin with what a user has typed, with some typos.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 use std::ops::ControlFlow;
 
 use charabia::Normalize;
@@ -36,9 +36,12 @@ pub fn check_facet_name(field: &str, settings: &Settings) -> Result<(), UserErro
 /// The values found, of one partition or of several together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FacetHits {
-    /// By normalised value.
-    hits: BTreeMap<Box<str>, Hit>,
+    /// By normalised value, rising.
+    hits: Vec<(Box<str>, Hit)>,
 }
+
+/// Values that are merged or put into order between two looks at whether others wait.
+const VALUES_PER_LOOK: usize = 128;
 
 /// One value: also those that no matching document of this partition has, because another partition may have one while the
 /// first document of all is here.
@@ -61,7 +64,7 @@ pub async fn search_facet(
     documents: &RoaringBitmap,
     pace: &dyn Pace,
 ) -> Result<FacetHits, ColumnError> {
-    let mut hits = BTreeMap::new();
+    let mut hits = Vec::new();
     let Some(number) = source.fields().id(field) else { return Ok(FacetHits::default()) };
     let columns = source.columns();
     let matcher = Matcher::new(query, field, source.settings());
@@ -77,7 +80,7 @@ pub async fn search_facet(
                 first: source.global(LocalDocId(first)),
                 spelling,
             };
-            hits.insert(value.into(), hit);
+            hits.push((value.into(), hit));
         }
         Ok(ControlFlow::Continue(()))
     };
@@ -86,39 +89,79 @@ pub async fn search_facet(
 }
 
 impl FacetHits {
-    /// Adds what another partition found for the same question.
-    pub fn merge(&mut self, other: Self) {
-        for (value, theirs) in other.hits {
-            match self.hits.get_mut(&value) {
-                None => {
-                    self.hits.insert(value, theirs);
-                }
-                Some(mine) => {
-                    mine.count += theirs.count;
-                    if theirs.first < mine.first {
-                        (mine.first, mine.spelling) = (theirs.first, theirs.spelling);
-                    }
+    /// These and what another partition found for the same question.
+    pub async fn merged(self, other: Self, pace: &dyn Pace) -> Self {
+        let mut hits = Vec::with_capacity(self.hits.len().max(other.hits.len()));
+        let (mut mine, mut theirs) = (self.hits.into_iter().peekable(), other.hits.into_iter().peekable());
+        while let Some((value, mut hit)) = match (mine.peek(), theirs.peek()) {
+            (Some((one, _)), Some((other, _))) if other < one => theirs.next(),
+            (Some(_), _) => mine.next(),
+            (None, _) => theirs.next(),
+        } {
+            if let Some((_, other)) = theirs.next_if(|(other, _)| *other == value) {
+                hit.count += other.count;
+                if other.first < hit.first {
+                    (hit.first, hit.spelling) = (other.first, other.spelling);
                 }
             }
+            hits.push((value, hit));
+            pause_at(hits.len(), pace).await;
         }
+        Self { hits }
     }
 
     /// The values to answer with their counts, in the facet's order and cut to its limit. `query` says whether there was
     /// one.
-    pub fn finish(self, field: &str, query: Option<&str>, settings: &Settings) -> Vec<(String, u64)> {
+    pub async fn finish(
+        self,
+        field: &str,
+        query: Option<&str>,
+        settings: &Settings,
+        pace: &dyn Pace,
+    ) -> Vec<(String, u64)> {
         let orders = &settings.faceting.sort_facet_values_by;
         let order = orders.get(field).or_else(|| orders.get("*")).copied().unwrap_or(FacetOrder::Alpha);
-        let mut hits: Vec<_> = self.hits.into_iter().filter(|(_, hit)| hit.count > 0).collect();
-        match order {
-            // By normalised value as they are, or by value without accents first.
-            FacetOrder::Alpha if query.is_none() => {}
-            FacetOrder::Alpha => hits.sort_by_cached_key(|(value, _)| folded(value).into_owned()),
-            FacetOrder::Count => {
-                hits.sort_by(|(_, left), (_, right)| (right.count, &right.spelling).cmp(&(left.count, &left.spelling)))
-            }
-        }
         let limit = usize::try_from(settings.faceting.max_values_per_facet).unwrap_or(usize::MAX);
-        hits.into_iter().take(limit).map(|(_, hit)| (hit.spelling.into(), hit.count)).collect()
+        let hits = self.hits.into_iter().filter(|(_, hit)| hit.count > 0);
+        let first = match order {
+            // By normalised value as they are, or by value without accents first.
+            FacetOrder::Alpha if query.is_none() => first(hits.enumerate(), limit, pace).await,
+            FacetOrder::Alpha => {
+                let keyed =
+                    hits.enumerate().map(|(at, (value, hit))| ((folded(&value).into_owned(), at), (value, hit)));
+                first(keyed, limit, pace).await
+            }
+            FacetOrder::Count => {
+                let keyed = hits.map(|(value, hit)| (Reverse((hit.count, hit.spelling.clone())), (value, hit)));
+                first(keyed, limit, pace).await
+            }
+        };
+        first.into_iter().map(|(_, hit)| (hit.spelling.into(), hit.count)).collect()
+    }
+}
+
+/// The first items by key, of which no two are equal, up to a limit.
+async fn first<K: Ord, T>(keyed: impl Iterator<Item = (K, T)>, limit: usize, pace: &dyn Pace) -> Vec<T> {
+    let mut best: Vec<(K, T)> = Vec::new();
+    let cut = |best: &mut Vec<(K, T)>| {
+        best.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
+        best.truncate(limit);
+    };
+    for (at, item) in keyed.enumerate() {
+        best.push(item);
+        if best.len() >= limit.saturating_mul(2).saturating_add(VALUES_PER_LOOK) {
+            cut(&mut best);
+        }
+        pause_at(at, pace).await;
+    }
+    cut(&mut best);
+    best.into_iter().map(|(_, item)| item).collect()
+}
+
+/// Lets others run when they wait, after so many values.
+async fn pause_at(at: usize, pace: &dyn Pace) {
+    if at.is_multiple_of(VALUES_PER_LOOK) && pace.due() {
+        pace.pause().await;
     }
 }
 
@@ -179,7 +222,8 @@ mod tests {
     fn found(facets: &Facets, query: Option<&str>) -> Vec<String> {
         let hits =
             block_on(search_facet(facets, "city", query, &facets.documents, &Unpaced)).expect("memory does not fail");
-        hits.finish("city", query, &facets.settings).into_iter().map(|(value, _)| value).collect()
+        let found = block_on(hits.finish("city", query, &facets.settings, &Unpaced));
+        found.into_iter().map(|(value, _)| value).collect()
     }
 
     fn cities() -> Facets {
@@ -257,17 +301,16 @@ mod tests {
         let (left, right) = (part(&["PARIS", "Rome"]), part(&["paris", "Paris"]));
         let mut hits = block_on(search_facet(&right, "city", Some("par"), &right.documents, &Unpaced))
             .expect("memory does not fail");
-        for hit in hits.hits.values_mut() {
+        for (_, hit) in &mut hits.hits {
             hit.first.0 += 10;
         }
-        hits.merge(
-            block_on(search_facet(&left, "city", Some("par"), &RoaringBitmap::new(), &Unpaced))
-                .expect("memory does not fail"),
-        );
-        assert_eq!(hits.finish("city", Some("par"), &left.settings), [("PARIS".to_owned(), 2)]);
+        let others = block_on(search_facet(&left, "city", Some("par"), &RoaringBitmap::new(), &Unpaced));
+        let hits = block_on(hits.merged(others.expect("memory does not fail"), &Unpaced));
+        let finish = |hits: FacetHits, query| block_on(hits.finish("city", Some(query), &left.settings, &Unpaced));
+        assert_eq!(finish(hits, "par"), [("PARIS".to_owned(), 2)]);
         let none = block_on(search_facet(&left, "city", Some("rome"), &RoaringBitmap::new(), &Unpaced))
             .expect("memory does not fail");
-        assert_eq!(none.finish("city", Some("rome"), &left.settings), []);
+        assert_eq!(finish(none, "rome"), []);
     }
 
     #[test]

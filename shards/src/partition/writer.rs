@@ -26,6 +26,7 @@ use crate::runtime::{Checkpoint, Runtime};
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
 use crate::text::dictionary::{Dictionary, DictionaryBuilder, TermChange};
+use crate::text::segmenter;
 use crate::vectors::VectorSums;
 use crate::vectors::resettle::resettle;
 use crate::vectors::writer::{PreparedVectors, VectorsWriter};
@@ -246,6 +247,10 @@ impl PartitionWriter {
             if self.last.replace(doc.0).is_some_and(|last| last >= doc.0) {
                 // A second pass: what is gathered holds each document once.
                 self.flush().await?;
+            }
+            if segmenter::must_be_loaded(record) {
+                // No thread may be free, in which case it is loaded here.
+                let _ = self.runtime.side_thread(Box::new(segmenter::load)).await;
             }
             let known = self.documents.contains(doc.0);
             self.change(&mut extractor, doc, kind, record)?;

@@ -19,7 +19,7 @@ pub mod paths;
 pub mod plan;
 pub mod ranker;
 pub mod rules;
-mod runs;
+pub mod runs;
 pub mod score;
 pub mod slots;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ahash::AHashSet;
 use roaring::RoaringBitmap;
 
-use super::bucket::{BucketWork, Found, Taken};
+use super::bucket::{BucketWork, Found, Order, Taken};
 use super::champions::{Champions, DecidingTerm, deciding_term, docs_of, list_len};
 use super::classes::NodeDocs;
 use super::coarse::{Coarse, CoarseBucket, candidates};
@@ -25,8 +25,10 @@ use crate::query::resolve::{Occurring, word_docs};
 const FIRST_CHUNK_DOCS: usize = if cfg!(test) { 2 } else { 32 };
 /// Documents evaluated in one step, at most, where there is one path; fewer where there are more.
 const CHUNK_DOCS: usize = 1024;
+/// The same where more is read of each than its places: values to sort by, values of groups, what scores need.
+const READ_CHUNK_DOCS: usize = 256;
 /// Documents put into order in one step.
-const SETTLED_DOCS: usize = if cfg!(test) { 2 } else { 512 };
+const SETTLED_DOCS: usize = if cfg!(test) { 2 } else { 256 };
 /// Paths of one bucket that are told apart; a query of ten words can have thousands, of which documents use a few.
 const PATHS_MAX: usize = 512;
 
@@ -78,7 +80,7 @@ pub struct Ranker {
     list: Option<ListWork>,
     /// A group that no graph rule orders any further, and its next document.
     plain: Option<(Group, u32)>,
-    out: Vec<Found>,
+    out: Order,
     /// Distinct groups of which a document is in `out`.
     taken: Taken,
     facts: ScoreFacts,
@@ -100,7 +102,7 @@ struct GroupWork {
 struct ListWork {
     term: DecidingTerm,
     work: BucketWork,
-    listed: Vec<Found>,
+    listed: Order,
     bucket: CoarseBucket,
 }
 
@@ -138,7 +140,7 @@ impl Ranker {
             bucket: None,
             list: None,
             plain: None,
-            out: Vec::new(),
+            out: Order::default(),
             taken: Taken::default(),
             facts: ScoreFacts::default(),
             profiles: AHashSet::new(),
@@ -219,6 +221,11 @@ impl Ranker {
         }
     }
 
+    /// Takes out what no answer needs, once the last step was made: much of it, to be freed in steps.
+    pub fn take_spent(&mut self) -> impl Iterator<Item = GroupValue> + use<> {
+        std::mem::take(&mut self.taken).into_values()
+    }
+
     /// The answer. `expired` says that time ran out: what was not ranked follows by document number. Fails when something
     /// could not be read.
     pub fn finish(mut self, expired: bool) -> Result<RankedPart, String> {
@@ -236,7 +243,7 @@ impl Ranker {
             && self.groups.is_empty(self.leading_sorts);
         if expired && self.out.len() < wanted {
             let ranked: RoaringBitmap =
-                self.out.iter().map(|found| found.doc.doc.local(self.partition_count).0).collect();
+                self.out.docs.iter().map(|ranked| ranked.doc.local(self.partition_count).0).collect();
             let rest = &*self.candidates - &ranked;
             let costs: Costs = self.plan.rules.rules.iter().filter(|rule| rule.is_graph()).map(|_| 0).collect();
             let sorts = vec![SortValue::Missing; self.plan.rules.sorts.len()];
@@ -250,32 +257,34 @@ impl Ranker {
         }
         let lost = if self.plan.scores { self.lost().len() } else { 0 };
         let complete = complete || (expired && self.out.len() as u64 == self.candidates.len());
-        self.out.truncate(wanted);
+        let Order { mut docs, mut values } = self.out;
+        docs.truncate(wanted);
+        values.truncate(wanted);
         let candidates = self.candidates.len();
-        let (docs, values) = self.out.into_iter().map(|found| (found.doc, found.values)).unzip();
         Ok(RankedPart { docs, values, candidates, lost, complete, facts: self.facts })
     }
 
     /// How many of the documents found are answered.
     fn wanted(&self) -> usize {
         let mut wanted = self.plan.wanted;
-        if let Some(last) = wanted.checked_sub(1).and_then(|last| self.out.get(last)) {
-            let near = |found: &&Found| self.plan.may_share_bucket(&last.doc, &found.doc);
-            wanted += self.out[wanted..].iter().take_while(near).count();
+        let docs = &self.out.docs;
+        if let Some(last) = wanted.checked_sub(1).and_then(|last| docs.get(last)) {
+            let near = |found: &&RankedDoc| self.plan.may_share_bucket(last, found);
+            wanted += docs[wanted..].iter().take_while(near).count();
         }
         if self.plan.whole_buckets && wanted > 0 {
             let count = self.plan.rules.rules.len();
-            let same = |pair: &[Found]| self.plan.compare_rules(&pair[0].doc, &pair[1].doc, count).is_eq();
-            wanted += self.out.windows(2).skip(wanted - 1).take_while(|pair| same(pair)).count();
+            let same = |pair: &[RankedDoc]| self.plan.compare_rules(&pair[0], &pair[1], count).is_eq();
+            wanted += docs.windows(2).skip(wanted - 1).take_while(|pair| same(pair)).count();
         }
         wanted
     }
 
     /// Whether the next group may share a bucket of a distance sort with the last document wanted.
     fn next_may_share_bucket(&self) -> bool {
-        let last = self.plan.wanted.checked_sub(1).and_then(|last| self.out.get(last));
+        let last = self.plan.wanted.checked_sub(1).and_then(|last| self.out.docs.get(last));
         let next = self.groups.peek().filter(|_| self.group.is_none());
-        let (Some(last), Some(next)) = (last.map(|found| &found.doc), next) else { return false };
+        let (Some(last), Some(next)) = (last, next) else { return false };
         let Some(geo) = self.plan.geo_rule().filter(|rule| *rule < next.len()) else { return false };
         let same = |at: usize| last.sorts[at].compare(&next[at], false).is_eq();
         (0..geo).all(same) && near(&last.sorts[geo], &next[geo])
@@ -315,15 +324,15 @@ impl Ranker {
         let evaluator = Evaluator::new(self.plan.clone(), self.source.clone(), self.node_docs.clone(), paths);
         if let Some(term) = term.filter(|term| list.is_none() && self.should_list(*term, &bucket)) {
             let docs = docs_of(term, &self.node_docs).iter().collect();
-            let work = BucketWork::new(docs, evaluator, list_len(self.plan.wanted), false);
-            self.list = Some(ListWork { term, work, listed: Vec::new(), bucket });
+            let work = BucketWork::new(docs, evaluator, list_len(self.plan.wanted), false, self.leading_sorts);
+            self.list = Some(ListWork { term, work, listed: Order::default(), bucket });
             return;
         }
         // Of the bucket in which the wanted ones end, all may be asked for.
         let wanted = self.plan.wanted.saturating_sub(self.out.len());
         let docs = bucket.docs.iter().collect();
         let wanted = if self.plan.whole_buckets && !self.plan.one_per_group { usize::MAX } else { wanted };
-        self.bucket = Some(BucketWork::new(docs, evaluator, wanted, self.plan.one_per_group));
+        self.bucket = Some(BucketWork::new(docs, evaluator, wanted, self.plan.one_per_group, self.leading_sorts));
     }
 
     /// Takes a bucket's best documents from the champion list of the term that decides their order; false when it is too short.
@@ -356,8 +365,8 @@ impl Ranker {
         } else if list.work.settle(SETTLED_DOCS, &self.plan, &mut self.taken, &mut list.listed) {
             self.list = Some(list);
         } else {
-            let local = |found: Found| (found.doc.doc.local(self.partition_count).0, found.doc.costs);
-            let docs = list.listed.into_iter().map(local).collect();
+            let local = |ranked: RankedDoc| (ranked.doc.local(self.partition_count).0, ranked.costs);
+            let docs = list.listed.docs.into_iter().map(local).collect();
             let champions = Champions { docs, whole: !list.work.cut };
             if let Some(lists) = self.source.champions() {
                 lists.keep(&self.plan, list.term, Rc::new(champions));
@@ -432,10 +441,13 @@ impl Ranker {
     }
 
     fn evaluate_chunk(&mut self, bucket: &mut BucketWork) {
-        let most = (CHUNK_DOCS / bucket.evaluator.path_count().max(1)).max(FIRST_CHUNK_DOCS);
+        let plan = &self.plan;
+        let reads = plan.scores || plan.whole_buckets || plan.one_per_group || !plan.rules.sorts.is_empty();
+        let most = if reads { READ_CHUNK_DOCS } else { CHUNK_DOCS };
+        let most = (most / bucket.evaluator.path_count().max(1)).max(FIRST_CHUNK_DOCS);
         let chunk = (bucket.done * 3).clamp(FIRST_CHUNK_DOCS.max(bucket.wanted().min(most)), most);
         let until = (bucket.done + chunk).min(bucket.docs.len());
-        let bar = bucket.bar(&self.plan, self.leading_sorts, &self.taken);
+        let bar = bucket.bar(&self.plan, &self.taken);
         let docs = &bucket.docs[bucket.done..until];
         bucket.done = until;
         let found = match self.plan.scores {

@@ -54,6 +54,16 @@ impl<T> Runs<T> {
         }
     }
 
+    /// Frees up to `count` items; false when none is left. What is left is in no order, so nothing can be asked of it any more.
+    pub fn discard(&mut self, count: usize) -> bool {
+        let Some(run) = self.heap.last_mut() else { return false };
+        run.take(count).for_each(drop);
+        if run.as_slice().is_empty() {
+            self.heap.pop();
+        }
+        true
+    }
+
     fn is_less(&self, a: usize, b: usize, compare: impl Fn(&T, &T) -> Ordering) -> bool {
         match (self.heap[a].as_slice(), self.heap[b].as_slice()) {
             ([a, ..], [b, ..]) => compare(a, b).is_lt(),
@@ -85,6 +95,18 @@ mod tests {
             }
             prop_assert_eq!(merged, expected);
             prop_assert_eq!(runs.pop(u32::cmp), None);
+        }
+
+        #[test]
+        fn what_is_left_can_be_freed_bit_by_bit(lists in proptest::collection::vec(proptest::collection::vec(0..9u32, 0..9), 0..9), popped in 0..9usize) {
+            let mut runs = Runs::default();
+            for mut list in lists.clone() {
+                list.sort_unstable();
+                runs.push(list, u32::cmp);
+            }
+            let left = lists.concat().len() - (0..popped).filter_map(|_| runs.pop(u32::cmp)).count();
+            let steps = (0..=left).take_while(|_| runs.discard(2)).count();
+            prop_assert!(steps <= left && 2 * steps >= left && runs.peek().is_none());
         }
     }
 }

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use ahash::AHashMap;
 use serde_json::{Map, Value, json};
+use storage_engine::vector::Pace;
 
 use super::evaluate::{NodeSet, is_next};
 use super::paths::{Path, Step, term_after, without_classes};
@@ -157,8 +158,9 @@ impl<'a> Scorer<'a> {
         1.0 / f64::from(1 + cost.unwrap_or(0))
     }
 
-    /// The score of a ranked document.
-    pub fn score(&self, hit: &RankedDoc) -> Score {
+    /// The score of a ranked document. Gives way to others: the first document of a bucket takes long where those that were
+    /// ranked are of many kinds.
+    pub async fn score(&self, hit: &RankedDoc, pace: &dyn Pace) -> Score {
         if hit.skipped {
             return Score { ranks: vec![(0, 0); self.plan.rules.rules.len()], skipped: true, similarity: None };
         }
@@ -171,7 +173,7 @@ impl<'a> Scorer<'a> {
         if cacheable && let Some(known) = self.known.borrow().get(&key).and_then(|known| known.first()) {
             return known.clone();
         }
-        let score = self.compute(hit);
+        let score = self.compute(hit, pace).await;
         if cacheable {
             self.known.borrow_mut().entry(key).or_default().push(score.clone());
         }
@@ -183,8 +185,8 @@ impl<'a> Scorer<'a> {
         self.plan.vector.as_ref()?.similarity(*hit.costs.first()?)
     }
 
-    fn compute(&self, hit: &RankedDoc) -> Score {
-        let mut trail = self.trail.borrow_mut();
+    async fn compute(&self, hit: &RankedDoc, pace: &dyn Pace) -> Score {
+        let mut trail = self.trail.take();
         let (mut cost_at, mut shared) = (0, 0);
         for (rule, bucket) in self.plan.rules.rules.iter().zip(trail.iter()) {
             let is_same = match &bucket.place {
@@ -199,11 +201,13 @@ impl<'a> Scorer<'a> {
         }
         trail.truncate(shared);
         for rule in &self.plan.rules.rules[shared..] {
-            let bucket = self.next_bucket(trail.last(), *rule, hit, cost_at);
+            let bucket = self.next_bucket(trail.last(), *rule, (hit, cost_at), pace).await;
             cost_at += usize::from(rule.is_graph());
             trail.push(bucket);
         }
-        Score { ranks: trail.iter().map(|bucket| bucket.rank).collect(), skipped: false, similarity: None }
+        let ranks = trail.iter().map(|bucket| bucket.rank).collect();
+        self.trail.replace(trail);
+        Score { ranks, skipped: false, similarity: None }
     }
 
     fn sort_of(&self, rule: Rule) -> usize {
@@ -211,7 +215,13 @@ impl<'a> Scorer<'a> {
     }
 
     /// The bucket of a document under a rule; `cost_at` rules with a cost are before it.
-    fn next_bucket(&self, last: Option<&Bucket<'a>>, rule: Rule, hit: &RankedDoc, cost_at: usize) -> Bucket<'a> {
+    async fn next_bucket(
+        &self,
+        last: Option<&Bucket<'a>>,
+        rule: Rule,
+        (hit, cost_at): (&RankedDoc, usize),
+        pace: &dyn Pace,
+    ) -> Bucket<'a> {
         let all = || Rc::new(self.facts.profiles.iter().collect());
         let profiles: Rc<Vec<&'a Profile>> = last.map_or_else(all, |last| last.profiles.clone());
         let graph = last.and_then(|last| last.graph.clone());
@@ -219,28 +229,33 @@ impl<'a> Scorer<'a> {
         if let Rule::Sort(at) = rule {
             let value = &hit.sorts[usize::from(at)];
             let is_in = |profile: &Profile| profile.sorts[usize::from(at)].compare(value, false).is_eq();
-            let place = Place::Sort(value.clone());
-            return Bucket { place, rank: (0, 0), graph, profiles: narrowed(profiles, is_in), known: before };
+            let (place, profiles) = (Place::Sort(value.clone()), narrowed(profiles, is_in, pace).await);
+            return Bucket { place, rank: (0, 0), graph, profiles, known: before };
         }
         let paths = graph.as_ref().map_or(&self.whole, |graph| &**graph);
         let max = 1 + paths.iter().map(|path| self.cost_max(rule, path)).max().unwrap_or(0);
         let cost = hit.costs[cost_at];
-        let profiles = narrowed(profiles, |profile| profile.costs[cost_at] == cost);
+        let profiles = narrowed(profiles, |profile| profile.costs[cost_at] == cost, pace).await;
         let known =
             Known { classes: before.classes || rule == Rule::Typo, exact: before.exact || rule == Rule::ExactWords };
         let used = match rule {
-            Rule::Words if cost_at == 0 => self.used_by_words(hit),
+            Rule::Words if cost_at == 0 => self.used_by_words(hit, pace).await,
             Rule::ExactAttribute => Vec::new(),
-            _ => used(&profiles, graph.as_ref().map(|graph| &graph[..]), &hit.costs[..=cost_at], before, known),
+            _ => {
+                let graph = graph.as_ref().map(|graph| &graph[..]);
+                used(&profiles, graph, &hit.costs[..=cost_at], (before, known), pace).await
+            }
         };
         let graph = if used.is_empty() { graph } else { Some(Rc::new(used)) };
         Bucket { place: Place::Cost(cost), rank: (max.saturating_sub(cost).max(1), max), graph, profiles, known }
     }
 
-    fn used_by_words(&self, hit: &RankedDoc) -> Vec<Path> {
+    async fn used_by_words(&self, hit: &RankedDoc, pace: &dyn Pace) -> Vec<Path> {
         let same = |sorts: &[SortValue]| sorts.iter().zip(&hit.sorts).all(|(a, b)| a.compare(b, false).is_eq());
-        let found = self.facts.used.iter().filter(|(sorts, words, _)| *words == hit.costs[0] && same(sorts));
-        sorted(found.map(|(_, _, path)| path.clone()))
+        let found = |(sorts, words, path): &(Vec<SortValue>, u32, Path)| {
+            (*words == hit.costs[0] && same(sorts)).then(|| path.clone())
+        };
+        sorted(self.facts.used.iter().map(found), pace).await
     }
 
     /// The largest cost that a path can have under a rule.
@@ -285,8 +300,8 @@ impl<'a> Scorer<'a> {
     }
 
     /// The members of `_rankingScoreDetails`. `hidden` tells fields whose values may not be shown.
-    pub fn details(&self, hit: &RankedDoc, hidden: &dyn Fn(&str) -> bool) -> Map<String, Value> {
-        let score = self.score(hit);
+    pub async fn details(&self, hit: &RankedDoc, hidden: &dyn Fn(&str) -> bool, pace: &dyn Pace) -> Map<String, Value> {
+        let score = self.score(hit, pace).await;
         let mut details = Map::new();
         if hit.skipped {
             details.insert("skipped".into(), json!({ "order": 0 }));
@@ -336,28 +351,64 @@ impl<'a> Scorer<'a> {
     }
 }
 
-/// The profiles of a bucket of which this holds.
-fn narrowed(profiles: Rc<Vec<&Profile>>, is_in: impl Fn(&Profile) -> bool) -> Rc<Vec<&Profile>> {
-    if profiles.iter().all(|profile| is_in(profile)) {
-        return profiles;
+/// Kinds of documents that are looked at between two looks at whether others wait.
+const PROFILES_PER_LOOK: usize = 256;
+
+/// Lets others run when they wait, after so many kinds of documents.
+async fn pause_at(at: usize, pace: &dyn Pace) {
+    if at % PROFILES_PER_LOOK == PROFILES_PER_LOOK - 1 && pace.due() {
+        pace.pause().await;
     }
-    Rc::new(profiles.iter().copied().filter(|profile| is_in(profile)).collect())
+}
+
+/// The profiles of a bucket of which this holds.
+async fn narrowed<'a>(
+    profiles: Rc<Vec<&'a Profile>>,
+    is_in: impl Fn(&Profile) -> bool,
+    pace: &dyn Pace,
+) -> Rc<Vec<&'a Profile>> {
+    let mut some: Option<Vec<&'a Profile>> = None;
+    for (at, profile) in profiles.iter().enumerate() {
+        match (&mut some, is_in(profile)) {
+            (Some(some), true) => some.push(profile),
+            (None, false) => some = Some(profiles[..at].to_vec()),
+            (Some(_), false) | (None, true) => {}
+        }
+        pause_at(at, pace).await;
+    }
+    some.map_or(profiles, Rc::new)
 }
 
 /// The paths that the documents of a bucket use, of those still in the graph.
-fn used(bucket: &[&Profile], graph: Option<&[Path]>, costs: &[u32], before: Known, known: Known) -> Vec<Path> {
+async fn used(
+    bucket: &[&Profile],
+    graph: Option<&[Path]>,
+    costs: &[u32],
+    (before, known): (Known, Known),
+    pace: &dyn Pace,
+) -> Vec<Path> {
     let kept = |path: &Path, exact| graph.is_none_or(|graph| graph.binary_search(&before.of(path, exact)).is_ok());
     let first = |profile: &&Profile| {
         let mut paths = profile.paths.iter();
         let found = paths.find(|(path, on, exact)| on[..costs.len()] == *costs && kept(path, *exact));
         found.map(|(path, _, exact)| known.of(path, *exact))
     };
-    sorted(bucket.iter().filter_map(first))
+    sorted(bucket.iter().map(first), pace).await
 }
 
 /// Each path once, in their order.
-fn sorted(paths: impl Iterator<Item = Path>) -> Vec<Path> {
-    let mut paths: Vec<Path> = paths.collect();
+async fn sorted(found: impl Iterator<Item = Option<Path>>, pace: &dyn Pace) -> Vec<Path> {
+    let (mut paths, mut distinct) = (Vec::new(), 0);
+    for (at, path) in found.enumerate() {
+        paths.extend(path);
+        // Many documents use few paths, so there are never many to sort.
+        if paths.len() >= 2 * distinct + PROFILES_PER_LOOK {
+            paths.sort_unstable();
+            paths.dedup();
+            distinct = paths.len();
+        }
+        pause_at(at, pace).await;
+    }
     paths.sort_unstable();
     paths.dedup();
     paths

@@ -130,7 +130,8 @@ impl<'a> Search<'a> {
         let facts: ScoreFacts = all.facts;
         let scorer = Scorer::new(&plan, &facts);
         let id = |number: u32| self.docs[number as usize]["id"].as_i64().unwrap_or(0);
-        (all.docs.iter().map(|hit| (id(hit.doc.0), scorer.score(hit).global())).collect(), all.candidates)
+        let score = |hit| block_on(scorer.score(hit, &Unpaced)).global();
+        (all.docs.iter().map(|hit| (id(hit.doc.0), score(hit))).collect(), all.candidates)
     }
 
     fn ids(&self, query: &str) -> Vec<i64> {

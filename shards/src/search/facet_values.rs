@@ -59,7 +59,8 @@ pub async fn search_facet_values(
     let ranked = gather.ranked(graph, None, 0, if narrows { limit } else { 0 }).await?;
     let field: Arc<str> = request.name.as_str().into();
     let query: Option<Arc<str>> = request.query.as_deref().map(Arc::from);
-    let asked = questions(&ranked, index.partitions).enumerate().map(|(number, search)| {
+    let questions = questions(&ranked, index.partitions, pacer).await;
+    let asked = questions.into_iter().enumerate().map(|(number, search)| {
         let (field, query) = (field.clone(), query.clone());
         let question = PartQuestion::FacetSearch { search: Box::new(search), field, query };
         ask.ask(PartitionNo(number as u16), question)
@@ -67,7 +68,9 @@ pub async fn search_facet_values(
     let mut all = FacetHits::default();
     for reply in try_join_all(asked).await? {
         let PartReply::FacetHits(hits) = reply else { return Err(unexpected()) };
-        all.merge(*hits);
+        all = all.merged(*hits, pacer).await;
     }
-    Ok(all.finish(&request.name, request.query.as_deref(), index.settings))
+    let found = all.finish(&request.name, request.query.as_deref(), index.settings, pacer).await;
+    ranked.free(pacer).await;
+    Ok(found)
 }

@@ -16,7 +16,7 @@ use super::known::{KnownFacts, SharedFacts};
 use super::merge::{MergeLimits, Ranked, merge};
 use super::messages::{PartQuestion, PartReply, RankQuestion, WrittenHits};
 use super::narrow::narrow;
-use super::part::{Pacer, pause};
+use super::part::{Pacer, free_in_steps, pause};
 use super::pins::{PinnedDoc, find_pins, placed};
 use super::plan::{self, Planner};
 use super::request::{PageRequest, SearchRequest};
@@ -28,7 +28,9 @@ use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::query::{FieldTable, NodeFacts, QueryGraph};
 use crate::rank::score::Scorer;
 use crate::rank::{RankPlan, RankedDoc, RuleList, SortBy, SortValue, VectorQuery};
+use crate::runtime::steps::doing;
 use crate::settings::Settings;
+use crate::text::segmenter;
 use crate::vectors::{EmbedderHost, EmbedderStates};
 
 /// Milliseconds of a search when the settings do not say.
@@ -97,29 +99,32 @@ pub async fn search(
         let scorer = Scorer::new(&ranked.question.plan, &ranked.facts);
         for place in page(&ranked, offset, limit).filter(|place| !shown.contains_key(&place.doc())) {
             missing.push(match place {
-                Place::Ranked(hit) => (hit.doc, gather.extras(hit, &ranked, &scorer, &format)),
+                Place::Ranked(hit) => (hit.doc, gather.extras(hit, &ranked, &scorer, &format).await),
                 Place::Pinned(pin) => (pin.doc, gather.pin_extras(pin)),
             });
             pause(pacer).await;
         }
     }
     let fetched = if missing.is_empty() { Vec::new() } else { gather.fetch(missing, format).await? };
-    let mut fetched = fetched.iter().map(Vec::as_slice);
-    let hits = page(&ranked, offset, limit).map(|place| shown.get(&place.doc()).copied().or_else(|| fetched.next()));
+    let mut rest = fetched.iter().map(Vec::as_slice);
+    let hits = page(&ranked, offset, limit).map(|place| shown.get(&place.doc()).copied().or_else(|| rest.next()));
     let hits = hits.collect::<Option<Vec<&[u8]>>>().ok_or_else(unexpected)?;
-    Ok(SearchAnswer {
+    let answer = SearchAnswer {
         hit_count: hits.len(),
-        hits: json_array(&hits),
+        hits: json_array_in_steps(&hits, pacer).await,
         total: ranked.total.min(total_max),
         offset: match request.page {
             PageRequest::Window { .. } => offset,
             PageRequest::Numbered { .. } => 0,
         },
-        facets: ranked.facets,
+        facets: ranked.facets.take(),
         degraded: ranked.expired,
         semantic_hits: None,
         query_vector: None,
-    })
+    };
+    free_in_steps(fetched, pacer).await;
+    ranked.free(pacer).await;
+    Ok(answer)
 }
 
 /// What stands at one place of a result.
@@ -217,6 +222,13 @@ impl<'g> Gather<'g> {
     /// Draws the graph and completes it from the dictionaries of all partitions.
     pub(super) async fn resolved_graph(&self) -> Result<QueryGraph, SearchError> {
         let settings = self.index.settings;
+        if let Some(text) = &self.request.query
+            && segmenter::must_be_loaded(text.as_bytes())
+        {
+            // No thread may be free, in which case it is loaded here.
+            let _ = self.pacer.aside(Box::new(segmenter::load)).await;
+        }
+        doing("query");
         let mut graph = self.index.planner.sketch(self.request, settings, self.index.fields);
         if graph.term_count == 0 {
             return Ok(graph);
@@ -316,25 +328,33 @@ impl<'g> Gather<'g> {
                 replies.push(*reply);
             }
             let complete = replies.iter().all(|reply| reply.part.complete || reply.expired);
-            let counts = facets.as_ref().map(|plan| {
-                let counts: Vec<&FacetCounts> = replies.iter().map(|reply| &*reply.facets).collect();
-                facet_answer(plan, &counts)
-            });
+            let counts = match facets.as_ref().filter(|_| !narrows) {
+                Some(plan) => {
+                    let counts: Vec<&FacetCounts> = replies.iter().map(|reply| &*reply.facets).collect();
+                    Some(facet_answer(plan, &counts, self.pacer).await)
+                }
+                None => None,
+            };
             let mut ranked = merge(question, replies, limits, &pins, self.pacer).await;
             ranked.facets = counts;
             if self.request.page.is_exact() && !ranked.question.plan.one_per_group {
                 // All documents were met, so those dropped say it all.
-                ranked.removed.values.clear();
+                let values = std::mem::take(&mut ranked.removed.values);
+                free_in_steps(Arc::into_inner(values).into_iter().flatten(), self.pacer).await;
             }
             if ranked.docs.len() >= page_end || ranked.unwanted || complete || distinct.is_none() {
                 if narrows && (facets.is_some() || !ranked.removed.values.is_empty()) {
-                    let (total, counts) = narrow(self.index.partitions, self.ask, &[&ranked], facets.clone()).await?;
+                    let (total, counts) =
+                        narrow(self.index.partitions, self.ask, &[&ranked], facets.clone(), self.pacer).await?;
                     ranked.total = total;
-                    ranked.facets = facets.map(|plan| facet_answer(&plan, &[&counts]));
+                    if let Some(plan) = &facets {
+                        ranked.facets = Some(facet_answer(plan, &[&counts], self.pacer).await);
+                    }
                 }
                 return Ok(ranked);
             }
             plan = (*ranked.question.plan).clone();
+            ranked.free(self.pacer).await;
             plan.wanted = wanted.saturating_mul(DISTINCT_SURPLUS);
         }
     }
@@ -397,7 +417,7 @@ impl<'g> Gather<'g> {
     }
 
     /// What a hit shows besides its document.
-    pub(super) fn extras(
+    pub(super) async fn extras(
         &self,
         hit: &RankedDoc,
         ranked: &Ranked,
@@ -406,11 +426,11 @@ impl<'g> Gather<'g> {
     ) -> HitExtras {
         let mut extras = HitExtras::default();
         if self.request.show_ranking_score {
-            extras.score = Some(scorer.score(hit).global());
+            extras.score = Some(scorer.score(hit, self.pacer).await.global());
         }
         if self.request.show_ranking_score_details {
             let hidden = |field: &str| !self.index.settings.displayed(field);
-            extras.score_details = Some(scorer.details(hit, &hidden));
+            extras.score_details = Some(scorer.details(hit, &hidden, self.pacer).await);
         }
         let plain = self.request.sort.iter().find_map(|criterion| match &criterion.by {
             CriterionBy::Point { point, is_plain: true } => Some(*point),
@@ -454,14 +474,11 @@ pub(super) async fn by_owner<I: Clone, R>(
 }
 
 /// The counts of all partitions together.
-pub(super) fn facet_answer(plan: &FacetPlan, counts: &[&FacetCounts]) -> FacetAnswer {
-    let mut all = FacetCounts::default();
+pub(super) async fn facet_answer(plan: &FacetPlan, counts: &[&FacetCounts], pacer: &dyn Pacer) -> FacetAnswer {
+    doing("facet answer");
     let shown = match counts {
-        [only] => only.finish(plan),
-        several => {
-            several.iter().for_each(|counts| all.merge(counts));
-            all.finish(plan)
-        }
+        [only] => only.finish(plan, pacer).await,
+        several => FacetCounts::merged(several, pacer).await.finish(plan, pacer).await,
     };
     FacetAnswer { distribution: shown.distribution_json(), stats: shown.stats_json() }
 }
@@ -480,6 +497,36 @@ pub(super) fn json_array(items: &[impl AsRef<[u8]>]) -> Vec<u8> {
             out.push(b',');
         }
         out.extend_from_slice(item.as_ref());
+    }
+    out.push(b']');
+    out
+}
+
+/// Bytes of an array that are copied between two looks at whether others wait.
+const BYTES_PER_LOOK: usize = 64 << 10;
+
+/// Room behind an array for what an answer has besides its hits.
+const ROOM_BYTES: usize = 1024;
+
+/// The same, giving way to others.
+pub(super) async fn json_array_in_steps(items: &[impl AsRef<[u8]>], pacer: &dyn Pacer) -> Vec<u8> {
+    doing("answer");
+    let bytes: usize = items.iter().map(|item| item.as_ref().len() + 1).sum();
+    let mut out = Vec::with_capacity(bytes + ROOM_BYTES);
+    out.push(b'[');
+    let mut since_look = 0;
+    for (at, item) in items.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        for piece in item.as_ref().chunks(BYTES_PER_LOOK) {
+            out.extend_from_slice(piece);
+            since_look += piece.len();
+            if since_look >= BYTES_PER_LOOK {
+                since_look = 0;
+                pause(pacer).await;
+            }
+        }
     }
     out.push(b']');
     out

@@ -1,12 +1,13 @@
 //! One order out of those of the partitions.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use ahash::{AHashMap, AHashSet};
 
 use super::answer::FacetAnswer;
 use super::messages::{RankQuestion, RankedReply, WrittenHits};
-use super::part::{Pacer, pause};
+use super::part::{Pacer, free_in_steps, pause};
 use super::pins::PinnedDoc;
 use crate::facets::distinct::GroupValue;
 use crate::facets::geo::sort_buckets;
@@ -29,6 +30,17 @@ pub(super) struct MergeLimits {
     pub page: (u64, u64),
     /// Whether the total is exact, so that the order is walked to its end whatever the page.
     pub exact: bool,
+}
+
+impl Ranked {
+    /// Frees all of it in steps.
+    pub async fn free(self, pacer: &dyn Pacer) {
+        free_in_steps(self.docs, pacer).await;
+        free_in_steps(self.facts.profiles, pacer).await;
+        free_in_steps(self.facts.used, pacer).await;
+        // The partitions have answered, so that nobody else holds the values any more.
+        free_in_steps(Arc::into_inner(self.removed.values).into_iter().flatten(), pacer).await;
+    }
 }
 
 impl MergeLimits {
@@ -68,7 +80,7 @@ pub(super) struct Ranked {
 #[derive(Default)]
 pub(super) struct Removed {
     /// Values of the groups of the documents that stay.
-    pub values: Vec<GroupValue>,
+    pub values: Arc<AHashSet<GroupValue>>,
     /// Documents below the threshold, and further members of groups.
     pub dropped: Vec<DocId>,
     /// Whether everything that was not ranked, but could have been, is below the threshold too.
@@ -79,6 +91,8 @@ pub(super) struct Removed {
 
 /// A document and the values of its distinct groups.
 type Grouped = (RankedDoc, Vec<GroupValue>);
+/// Such documents in order.
+type GroupedList = Box<dyn ExactSizeIterator<Item = Grouped>>;
 
 /// Documents that are merged between two looks at whether others wait.
 const DOCS_PER_LOOK: usize = 128;
@@ -116,8 +130,10 @@ pub(super) async fn merge(
         if docs.len() >= limits.counted && !docs.last().is_some_and(in_last_bucket) {
             break;
         }
-        let score = limits.threshold.map(|least| (least, scorer.score(&doc)));
-        let below = score.as_ref().is_some_and(|(least, score)| score.global() < *least);
+        let below = match limits.threshold {
+            Some(least) => scorer.score(&doc, pacer).await.global() < least,
+            None => false,
+        };
         any_below |= below;
         if below || groups.iter().any(|group| taken.contains(group)) {
             removed.dropped.push(doc.doc);
@@ -131,8 +147,7 @@ pub(super) async fn merge(
     removed.only_kept = any_below && !limits.sorted && reached_end;
     // What is left when time runs out follows as if it had been placed.
     removed.lost = reached_end && if expired { any_below } else { lost_below };
-    removed.values = taken.into_iter().collect();
-    removed.values.sort_unstable();
+    removed.values = Arc::new(taken);
     let total = match removed.only_kept {
         true if removed.lost => docs.len() as u64,
         true => docs.len() as u64 + lost,
@@ -206,17 +221,17 @@ async fn ordered(
 ) -> (Vec<Grouped>, ScoreFacts) {
     let candidates = replies.iter().map(|reply| reply.part.candidates).sum::<u64>() as usize;
     let mut facts = ScoreFacts::default();
-    let mut lists: Vec<Vec<Grouped>> = Vec::with_capacity(replies.len());
+    let mut lists: Vec<GroupedList> = Vec::with_capacity(replies.len());
     let mut incomplete_ends: Vec<RankedDoc> = Vec::new();
     for reply in replies {
         if by_groups && !reply.part.complete {
             incomplete_ends.extend(reply.part.docs.last().cloned());
         }
-        facts.used.extend(reply.part.facts.used);
-        facts.profiles.extend(reply.part.facts.profiles);
+        gather_in(&mut facts.used, reply.part.facts.used, pacer).await;
+        gather_in(&mut facts.profiles, reply.part.facts.profiles, pacer).await;
         let mut values = reply.part.values.into_iter();
-        lists.push(reply.part.docs.into_iter().map(|doc| (doc, values.next().unwrap_or_default())).collect());
-        pause(pacer).await;
+        let docs = reply.part.docs.into_iter();
+        lists.push(Box::new(docs.map(move |doc| (doc, values.next().unwrap_or_default()))));
     }
     let order = |a: &RankedDoc, b: &RankedDoc| match (a.skipped, b.skipped) {
         (false, false) => plan.compare(a, b),
@@ -251,33 +266,50 @@ async fn ordered(
     (all, facts)
 }
 
+/// Adds items to others in steps. The first ones are taken as they are.
+async fn gather_in<T>(all: &mut Vec<T>, items: Vec<T>, pacer: &dyn Pacer) {
+    if all.is_empty() {
+        *all = items;
+        return;
+    }
+    all.reserve(items.len());
+    for (at, item) in items.into_iter().enumerate() {
+        all.push(item);
+        if at % DOCS_PER_LOOK == 0 {
+            pause(pacer).await;
+        }
+    }
+}
+
 /// One list out of several that are each in order.
 async fn merge_lists(
-    mut lists: Vec<Vec<Grouped>>,
+    mut lists: Vec<GroupedList>,
     order: impl Fn(&RankedDoc, &RankedDoc) -> Ordering,
     pacer: &dyn Pacer,
 ) -> Vec<Grouped> {
-    while lists.len() > 1 {
-        let mut merged = Vec::with_capacity(lists.len().div_ceil(2));
+    loop {
+        let mut merged: Vec<Vec<Grouped>> = Vec::with_capacity(lists.len().div_ceil(2));
         let mut rest = lists.into_iter();
         while let Some(left) = rest.next() {
-            let Some(right) = rest.next() else {
-                merged.push(left);
-                break;
-            };
-            let mut both = Vec::with_capacity(left.len() + right.len());
-            let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
-            while let Some(next) = right.peek() {
-                let taken = left.next_if(|head| order(&head.0, &next.0).is_le()).or_else(|| right.next());
-                both.extend(taken);
+            let right = rest.next();
+            let mut both = Vec::with_capacity(left.len() + right.as_ref().map_or(0, |right| right.len()));
+            let (mut left, mut right) = (left.peekable(), right.into_iter().flatten().peekable());
+            loop {
+                let next = match right.peek() {
+                    Some(next) => left.next_if(|head| order(&head.0, &next.0).is_le()).or_else(|| right.next()),
+                    None => left.next(),
+                };
+                let Some(next) = next else { break };
+                both.push(next);
                 if both.len() % DOCS_PER_LOOK == 0 {
                     pause(pacer).await;
                 }
             }
-            both.extend(left);
             merged.push(both);
         }
-        lists = merged;
+        if merged.len() <= 1 {
+            return merged.pop().unwrap_or_default();
+        }
+        lists = merged.into_iter().map(|list| Box::new(list.into_iter()) as GroupedList).collect();
     }
-    lists.pop().unwrap_or_default()
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ahash::AHashSet;
 use roaring::RoaringBitmap;
 
 use super::federated::FieldValue;
@@ -97,7 +98,7 @@ pub struct NarrowQuestion {
     /// The search, as it was ranked.
     pub ranked: RankQuestion,
     /// Documents that have one of these values of [`RankQuestion::distinct`] are taken away, unless kept.
-    pub values: Arc<Vec<GroupValue>>,
+    pub values: Arc<AHashSet<GroupValue>>,
     /// Documents of the partition that stay.
     pub kept: RoaringBitmap,
     /// Documents of the partition that are taken away.
@@ -165,19 +166,26 @@ pub struct RankedReply {
     pub expired: bool,
 }
 
-/// Hits as JSON objects, one behind the other: a page of them takes one allocation, not one each.
+/// Hits as JSON objects, one behind the other: a page of them takes one allocation, not one each. Long ones stand apart, so that
+/// they need not be copied.
 #[derive(Clone, Debug, Default)]
 pub struct WrittenHits {
     json: Vec<u8>,
-    /// Each document, with where its object ends.
-    ends: Vec<(DocId, usize)>,
+    /// Each document, with where its object ends, or with the object itself.
+    places: Vec<(DocId, HitPlace)>,
+}
+
+#[derive(Clone, Debug)]
+enum HitPlace {
+    End(usize),
+    Apart(Vec<u8>),
 }
 
 impl WrittenHits {
     /// Room for so many hits of an ordinary size.
     pub fn with_room(hits: usize) -> Self {
         const HIT_BYTES: usize = 640;
-        Self { json: Vec::with_capacity(hits * HIT_BYTES), ends: Vec::with_capacity(hits) }
+        Self { json: Vec::with_capacity(hits * HIT_BYTES), places: Vec::with_capacity(hits) }
     }
 
     /// Where the next hit is to be written.
@@ -187,12 +195,20 @@ impl WrittenHits {
 
     /// Takes what was written since the last hit for that of a document.
     pub fn end(&mut self, doc: DocId) {
-        self.ends.push((doc, self.json.len()));
+        self.places.push((doc, HitPlace::End(self.json.len())));
+    }
+
+    /// Takes the hit of a document that was written elsewhere.
+    pub fn add(&mut self, doc: DocId, hit: Vec<u8>) {
+        self.places.push((doc, HitPlace::Apart(hit)));
     }
 
     /// The hits, in the order in which they were written.
     pub fn iter(&self) -> impl Iterator<Item = (DocId, &[u8])> {
         let mut start = 0;
-        self.ends.iter().map(move |(doc, end)| (*doc, &self.json[std::mem::replace(&mut start, *end)..*end]))
+        self.places.iter().map(move |(doc, place)| match place {
+            HitPlace::End(end) => (*doc, &self.json[std::mem::replace(&mut start, *end)..*end]),
+            HitPlace::Apart(hit) => (*doc, hit.as_slice()),
+        })
     }
 }

@@ -10,8 +10,12 @@ use super::answer::SearchError;
 use super::gather::{Ask, unexpected};
 use super::merge::Ranked;
 use super::messages::{NarrowQuestion, PartQuestion, PartReply};
+use super::part::{Pacer, pause};
 use crate::facets::distribution::{FacetCounts, FacetPlan};
 use crate::ids::{DocId, PartitionNo};
+
+/// Documents that are told apart by partition between two looks at whether others wait.
+const DOCS_PER_LOOK: usize = 256;
 
 /// Counts the documents that are left of several searches of one index together, each document once, and their facets.
 pub(super) async fn narrow(
@@ -19,43 +23,49 @@ pub(super) async fn narrow(
     ask: &dyn Ask,
     searches: &[&Ranked],
     facets: Option<Arc<FacetPlan>>,
+    pacer: &dyn Pacer,
 ) -> Result<(u64, FacetCounts), SearchError> {
     let mut asked: Vec<Vec<NarrowQuestion>> = vec![Vec::with_capacity(searches.len()); usize::from(partitions)];
     for ranked in searches {
-        asked.iter_mut().zip(questions(ranked, partitions)).for_each(|(questions, question)| questions.push(question));
+        let told = questions(ranked, partitions, pacer).await;
+        asked.iter_mut().zip(told).for_each(|(questions, question)| questions.push(question));
     }
     let asked = asked.into_iter().enumerate().map(|(number, searches)| {
         ask.ask(PartitionNo(number as u16), PartQuestion::Narrow { searches, facets: facets.clone() })
     });
-    let (mut total, mut counts) = (0, FacetCounts::default());
+    let (mut total, mut counts) = (0, Vec::with_capacity(usize::from(partitions)));
     for reply in try_join_all(asked).await? {
         let PartReply::Narrowed(left, facets) = reply else { return Err(unexpected()) };
         total += left;
-        counts.merge(&facets);
+        counts.push(facets);
     }
-    Ok((total, counts))
+    let counts: Vec<&FacetCounts> = counts.iter().map(|counts| &**counts).collect();
+    Ok((total, FacetCounts::merged(&counts, pacer).await))
 }
 
 /// What each partition is told of a search.
-pub(super) fn questions(ranked: &Ranked, partitions: u16) -> impl Iterator<Item = NarrowQuestion> {
-    let kept = split(ranked.docs.iter().map(|hit| hit.doc), partitions);
-    let dropped = split(ranked.removed.dropped.iter().copied(), partitions);
-    let values = Arc::new(ranked.removed.values.clone());
-    kept.into_iter().zip(dropped).map(move |(kept, dropped)| NarrowQuestion {
+pub(super) async fn questions(ranked: &Ranked, partitions: u16, pacer: &dyn Pacer) -> Vec<NarrowQuestion> {
+    let kept = split(ranked.docs.iter().map(|hit| hit.doc), partitions, pacer).await;
+    let dropped = split(ranked.removed.dropped.iter().copied(), partitions, pacer).await;
+    let question = |(kept, dropped)| NarrowQuestion {
         ranked: ranked.question.clone(),
-        values: values.clone(),
+        values: ranked.removed.values.clone(),
         kept,
         dropped,
         only_kept: ranked.removed.only_kept,
         without_lost: ranked.removed.lost,
-    })
+    };
+    kept.into_iter().zip(dropped).map(question).collect()
 }
 
 /// Documents by the partition that owns them.
-fn split(docs: impl Iterator<Item = DocId>, partitions: u16) -> Vec<RoaringBitmap> {
+async fn split(docs: impl Iterator<Item = DocId>, partitions: u16, pacer: &dyn Pacer) -> Vec<RoaringBitmap> {
     let mut parts = vec![RoaringBitmap::new(); usize::from(partitions)];
-    for doc in docs {
+    for (at, doc) in docs.enumerate() {
         parts[usize::from(doc.partition(partitions).0)].insert(doc.local(partitions).0);
+        if at % DOCS_PER_LOOK == 0 {
+            pause(pacer).await;
+        }
     }
     parts
 }

@@ -28,7 +28,7 @@ use crate::rank::classes::{ANY_CLASS, NodeDocs};
 use crate::rank::ranker::SortSource;
 use crate::rank::{RankPlan, RankedPart, Ranker, SortBy, SortValue};
 use crate::runtime::steps::doing;
-use crate::text::TextTokenizer;
+use crate::text::{TextTokenizer, segmenter};
 use crate::vectors::PartitionVectors;
 
 /// Distinct groups whose members are looked up between two looks at whether others wait.
@@ -109,8 +109,8 @@ pub async fn answer_part(
             for (doc, extras) in hits {
                 let mut hit = Vec::with_capacity(512);
                 let out = &mut hit;
-                write_hit(&*partition, (&plan, pacer), doc, extras, out).await.map_err(SearchError::Partition)?;
-                written.push(hit);
+                let long = write_hit(&*partition, (&plan, pacer), doc, extras, out).await;
+                written.push(long.map_err(SearchError::Partition)?.unwrap_or(hit));
                 pause(pacer).await;
             }
             Ok(PartReply::Hits(written))
@@ -122,6 +122,19 @@ pub async fn answer_part(
 pub(super) async fn pause(pacer: &dyn Pacer) {
     if pacer.due() {
         pacer.pause().await;
+    }
+}
+
+/// Items that are freed between two looks at whether others wait.
+const FREED_PER_LOOK: usize = 128;
+
+/// Frees items in steps: many texts take longer to free than others should wait.
+pub(super) async fn free_in_steps<T>(items: impl IntoIterator<Item = T>, pacer: &dyn Pacer) {
+    for (at, item) in items.into_iter().enumerate() {
+        drop(item);
+        if at % FREED_PER_LOOK == FREED_PER_LOOK - 1 {
+            pause(pacer).await;
+        }
     }
 }
 
@@ -196,6 +209,8 @@ async fn rank(
             pause(pacer).await;
             expired = ranks && pacer.now() > deadline;
         }
+        doing("rank end");
+        free_in_steps(ranker.take_spent(), pacer).await;
         ranker.finish(expired).map_err(SearchError::Partition)?
     };
     if let Some(answers) = partition.term_answers().filter(|_| by_words && !expired) {
@@ -226,8 +241,10 @@ async fn ranked_reply(
         for ranked in docs {
             let (doc, extras) = (ranked.doc.local(count), HitExtras::default());
             let written = write_hit(&**partition, (plan, pacer), doc, extras, shown.place()).await;
-            written.map_err(SearchError::Partition)?;
-            shown.end(ranked.doc);
+            match written.map_err(SearchError::Partition)? {
+                Some(long) => shown.add(ranked.doc, long),
+                None => shown.end(ranked.doc),
+            }
             pause(pacer).await;
         }
     }
@@ -271,10 +288,13 @@ async fn left_of(
     }
     left -= &question.dropped;
     if let Some(field) = question.ranked.distinct.as_deref().filter(|_| !question.values.is_empty()) {
+        doing("group members");
         let mut members = RoaringBitmap::new();
-        for values in question.values.chunks(VALUES_PER_LOOK) {
-            members |= group_members(&**partition, field, values).map_err(column_error)?;
-            pause(pacer).await;
+        for (at, value) in question.values.iter().enumerate() {
+            members |= group_members(&**partition, field, value).map_err(column_error)?;
+            if at % VALUES_PER_LOOK == 0 {
+                pause(pacer).await;
+            }
         }
         left -= members - &question.kept;
     }
@@ -334,30 +354,31 @@ fn facet_error(error: FacetError) -> SearchError {
     }
 }
 
-/// Appends a hit.
+/// Appends a hit, unless it is a long one that must be marked up: that is given back.
 async fn write_hit(
     partition: &dyn SearchPartition,
     (plan, pacer): (&Arc<FormatPlan>, &dyn Pacer),
     doc: LocalDocId,
     extras: HitExtras,
     out: &mut Vec<u8>,
-) -> Result<(), String> {
+) -> Result<Option<Vec<u8>>, String> {
     let vectors = if plan.vectors { hybrid::part::shown(partition, doc).await? } else { None };
     let mut extras = HitExtras { vectors, ..extras };
     let mut long: Option<Vec<(FieldId, Vec<u8>)>> = None;
     partition.with_record(doc, &mut |fields| {
         let bytes: usize = fields.iter().map(|(_, value)| value.len()).sum();
-        if plan.marks_up() && bytes > LONG_HIT_BYTES {
+        let is_long = || bytes > LONG_HIT_BYTES || fields.iter().any(|(_, value)| segmenter::must_be_loaded(value));
+        if plan.marks_up() && is_long() {
             long = Some(fields.iter().map(|(field, value)| (*field, value.to_vec())).collect());
             return;
         }
         let writer = HitWriter::new(plan, partition.fields(), partition.cutter());
         writer.write(fields.iter().copied(), std::mem::take(&mut extras), out);
     })?;
-    if let Some(fields) = long {
-        out.extend(write_long_hit(partition, (plan, pacer), fields, extras).await?);
+    match long {
+        Some(fields) => write_long_hit(partition, (plan, pacer), fields, extras).await.map(Some),
+        None => Ok(None),
     }
-    Ok(())
 }
 
 /// Marks up a long document on a thread of its own, with a tokenizer of its own.

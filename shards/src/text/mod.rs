@@ -3,6 +3,7 @@
 mod banded;
 pub mod dictionary;
 pub mod postings;
+pub mod segmenter;
 pub mod tokenizer;
 pub mod words;
 

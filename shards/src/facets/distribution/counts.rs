@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use storage_engine::vector::Pace;
+
 use crate::facets::columns::DocValues;
 use crate::ids::DocId;
 
@@ -49,9 +51,17 @@ pub(super) struct StringCount<'c> {
     pub spelling: &'c str,
 }
 
-/// Strings with their counts, ascending by bytes.
+/// Strings with their counts, ascending by bytes. Kept in blocks, since a buffer that grows is copied at once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct StringCounts {
+    blocks: Vec<Block>,
+}
+
+/// Strings of a block, at most.
+const BLOCK_STRINGS: usize = if cfg!(test) { 2 } else { 256 };
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Block {
     /// Each value, and behind it its spelling where that is another text.
     text: String,
     entries: Vec<Entry>,
@@ -66,9 +76,8 @@ struct Entry {
     end: usize,
 }
 
-impl StringCounts {
-    /// Adds a string that is greater than those before.
-    pub fn push(&mut self, counted: StringCount<'_>) {
+impl Block {
+    fn push(&mut self, counted: StringCount<'_>) {
         self.text.push_str(counted.value);
         let value_end = self.text.len();
         if counted.spelling != counted.value {
@@ -77,8 +86,7 @@ impl StringCounts {
         self.entries.push(Entry { count: counted.count, first: counted.first, value_end, end: self.text.len() });
     }
 
-    /// The strings, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = StringCount<'_>> {
+    fn iter(&self) -> impl Iterator<Item = StringCount<'_>> {
         let mut start = 0;
         self.entries.iter().map(move |entry| {
             let value = &self.text[start..entry.value_end];
@@ -88,17 +96,37 @@ impl StringCounts {
             StringCount { value, count: entry.count, first: entry.first, spelling }
         })
     }
+}
 
-    fn merged(&self, other: &Self) -> Self {
-        let mut all = Self {
-            text: String::with_capacity(self.text.len() + other.text.len()),
-            entries: Vec::with_capacity(self.entries.len().max(other.entries.len())),
-        };
+impl StringCounts {
+    /// Adds a string that is greater than those before.
+    pub fn push(&mut self, counted: StringCount<'_>) {
+        match self.blocks.last_mut().filter(|block| block.entries.len() < BLOCK_STRINGS) {
+            Some(block) => block.push(counted),
+            None => {
+                let mut block = Block::default();
+                block.push(counted);
+                self.blocks.push(block);
+            }
+        }
+    }
+
+    /// The strings, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = StringCount<'_>> {
+        self.blocks.iter().flat_map(Block::iter)
+    }
+
+    fn len(&self) -> usize {
+        self.blocks.iter().map(|block| block.entries.len()).sum()
+    }
+
+    async fn merged(&self, other: &Self, pace: &dyn Pace) -> Self {
+        let mut all = Self::default();
         let (mut mine, mut theirs) = (self.iter(), other.iter());
         let (mut one, mut other) = (mine.next(), theirs.next());
-        loop {
+        for at in 1_usize.. {
             let order = match (&one, &other) {
-                (None, None) => return all,
+                (None, None) => break,
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
                 (Some(one), Some(other)) => one.value.cmp(other.value),
@@ -112,28 +140,46 @@ impl StringCounts {
             }
             one = if order.is_le() { mine.next() } else { one };
             other = if order.is_ge() { theirs.next() } else { other };
+            pause_at(at, pace).await;
         }
+        all
+    }
+}
+
+/// Values that are merged or put into order between two looks at whether others wait.
+pub(super) const VALUES_PER_LOOK: usize = 256;
+
+/// Lets others run when they wait, after so many values.
+pub(super) async fn pause_at(at: usize, pace: &dyn Pace) {
+    if at.is_multiple_of(VALUES_PER_LOOK) && pace.due() {
+        pace.pause().await;
     }
 }
 
 impl FacetCounts {
-    /// Adds the counts of another partition under the same plan.
-    pub fn merge(&mut self, other: &Self) {
-        self.documents += other.documents;
-        if self.facets.is_empty() {
-            self.facets.clone_from(&other.facets);
-            return;
+    /// The counts of several partitions under the same plan together.
+    pub async fn merged(parts: &[&Self], pace: &dyn Pace) -> Self {
+        let [first, rest @ ..] = parts else { return Self::default() };
+        let mut all: Option<Self> = None;
+        for other in rest {
+            all = Some(all.as_ref().unwrap_or(first).with(other, pace).await);
         }
-        for (mine, theirs) in self.facets.iter_mut().zip(&other.facets) {
-            mine.merge(theirs);
+        all.unwrap_or_else(|| Self::clone(first))
+    }
+
+    async fn with(&self, other: &Self, pace: &dyn Pace) -> Self {
+        let mut facets = Vec::with_capacity(self.facets.len());
+        for (mine, theirs) in self.facets.iter().zip(&other.facets) {
+            facets.push(mine.with(theirs, pace).await);
         }
+        Self { facets, documents: self.documents + other.documents }
     }
 
     /// How many values were counted, and those beside which they are ordered.
     pub fn values(&self) -> usize {
         let of = |counts: &FieldCounts| {
             let all = counts.all.as_ref().map_or(0, |all| all.numbers.len() + all.strings.len());
-            counts.numbers.len() + counts.strings.entries.len() + all
+            counts.numbers.len() + counts.strings.len() + all
         };
         self.facets.iter().map(of).sum()
     }
@@ -144,14 +190,15 @@ impl AllValues {
         self.numbers.len().max(self.strings.len()) <= RANKED_VALUES_MAX
     }
 
-    fn merge(mut self, other: &Self) -> Option<Self> {
-        self.numbers.extend(&other.numbers);
-        self.strings.extend(other.strings.iter().cloned());
-        self.numbers.sort_unstable();
-        self.numbers.dedup();
-        self.strings.sort_unstable();
-        self.strings.dedup();
-        Some(self).filter(Self::are_few)
+    fn with(&self, other: &Self) -> Option<Self> {
+        let mut all = self.clone();
+        all.numbers.extend(&other.numbers);
+        all.strings.extend(other.strings.iter().cloned());
+        all.numbers.sort_unstable();
+        all.numbers.dedup();
+        all.strings.sort_unstable();
+        all.strings.dedup();
+        Some(all).filter(Self::are_few)
     }
 }
 
@@ -161,21 +208,31 @@ impl FieldCounts {
         Self { numbers, strings, range, all: None }
     }
 
-    fn merge(&mut self, other: &Self) {
-        self.all = self.all.take().zip(other.all.as_ref()).and_then(|(mine, theirs)| mine.merge(theirs));
-        self.numbers.extend(&other.numbers);
-        self.numbers.sort_by_key(|(bits, _)| *bits);
-        self.numbers.dedup_by(|next, kept| {
-            let same = next.0 == kept.0;
-            kept.1 += if same { next.1 } else { 0 };
-            same
-        });
-        self.strings = self.strings.merged(&other.strings);
-        self.range = match (self.range, other.range) {
+    async fn with(&self, other: &Self, pace: &dyn Pace) -> Self {
+        let all = self.all.as_ref().zip(other.all.as_ref()).and_then(|(mine, theirs)| mine.with(theirs));
+        let strings = self.strings.merged(&other.strings, pace).await;
+        let range = match (self.range, other.range) {
             (Some(mine), Some(theirs)) => Some((mine.0.min(theirs.0), mine.1.max(theirs.1))),
             (mine, theirs) => mine.or(theirs),
         };
+        Self { numbers: merged_numbers(&self.numbers, &other.numbers, pace).await, strings, range, all }
     }
+}
+
+/// Numbers with their counts out of two lists that are each ascending.
+async fn merged_numbers(mine: &[(u64, u64)], theirs: &[(u64, u64)], pace: &dyn Pace) -> Vec<(u64, u64)> {
+    let mut all = Vec::with_capacity(mine.len().max(theirs.len()));
+    let (mut mine, mut theirs) = (mine.iter().peekable(), theirs.iter().peekable());
+    while let Some((bits, mut count)) = match (mine.peek(), theirs.peek()) {
+        (Some(one), Some(other)) if other.0 < one.0 => theirs.next().copied(),
+        (Some(_), _) => mine.next().copied(),
+        (None, _) => theirs.next().copied(),
+    } {
+        count += theirs.next_if(|other| other.0 == bits).map_or(0, |other| other.1);
+        all.push((bits, count));
+        pause_at(all.len(), pace).await;
+    }
+    all
 }
 
 /// Counts that come in any order.

@@ -1,15 +1,17 @@
 //! The order and limit of facet values, and their JSON.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use ahash::AHashMap;
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
+use storage_engine::vector::Pace;
 
-use super::counts::{FacetCounts, FieldCounts};
+use super::counts::{FacetCounts, FieldCounts, StringCount, VALUES_PER_LOOK, pause_at};
 use super::{EXACT_DOCUMENTS_MAX, FacetPlan};
 use crate::facets::normalise::{number_of_bits, number_text};
+use crate::rank::runs::Runs;
 use crate::settings::FacetOrder;
 
 /// Facets as they are answered.
@@ -32,13 +34,16 @@ pub struct FacetValues {
 
 impl FacetCounts {
     /// Orders and cuts the counts of all partitions together.
-    pub fn finish(&self, plan: &FacetPlan) -> Distribution {
-        let facets = plan.facets.iter().zip(&self.facets).map(|(facet, counts)| FacetValues {
-            name: facet.name.clone(),
-            values: shown(counts, facet.order, plan.values_max, self.documents),
-            stats: counts.range.map(|(least, greatest)| (number_of_bits(least), number_of_bits(greatest))),
-        });
-        Distribution { facets: facets.collect() }
+    pub async fn finish(&self, plan: &FacetPlan, pace: &dyn Pace) -> Distribution {
+        let mut facets = Vec::with_capacity(plan.facets.len());
+        for (facet, counts) in plan.facets.iter().zip(&self.facets) {
+            facets.push(FacetValues {
+                name: facet.name.clone(),
+                values: shown(counts, facet.order, (plan.values_max, self.documents), pace).await,
+                stats: counts.range.map(|(least, greatest)| (number_of_bits(least), number_of_bits(greatest))),
+            });
+        }
+        Distribution { facets }
     }
 }
 
@@ -61,43 +66,83 @@ impl Shown {
     }
 }
 
-fn shown(counts: &FieldCounts, order: FacetOrder, values_max: u64, documents: u64) -> Vec<(String, u64)> {
-    let mut numbers = counts.numbers.clone();
-    let mut strings: Vec<_> = counts.strings.iter().collect();
+async fn shown(
+    counts: &FieldCounts,
+    order: FacetOrder,
+    (values_max, documents): (u64, u64),
+    pace: &dyn Pace,
+) -> Vec<(String, u64)> {
+    let of_number = |(bits, count): (u64, u64)| (number_text(number_of_bits(bits)), count);
+    let of_string = |counted: StringCount<'_>| (counted.spelling.to_owned(), counted.count);
     if order == FacetOrder::Count {
-        numbers.sort_by_key(|(bits, count)| Reverse((*count, *bits)));
-        strings.sort_by(|left, right| (right.count, right.value).cmp(&(left.count, left.value)));
-        if let Some(all) = &counts.all {
-            let rank = |bits: u64| all.numbers.binary_search(&bits).unwrap_or_default();
-            numbers = found_by_count(numbers, all.numbers.len(), |(bits, count)| (rank(*bits), *count));
-            let rank = |value: &str| all.strings.binary_search_by(|other| (**other).cmp(value)).unwrap_or_default();
-            strings = found_by_count(strings, all.strings.len(), |counted| (rank(counted.value), counted.count));
-        }
+        let (numbers, strings) = by_count(counts, pace).await;
+        let (mut numbers, mut strings) = (numbers.into_iter().map(of_number), strings.into_iter().map(of_string));
+        return walked([&mut numbers, &mut strings], values_max, pace).await;
     }
-    let mut numbers: Vec<(String, u64)> =
-        numbers.into_iter().map(|(bits, count)| (number_text(number_of_bits(bits)), count)).collect();
-    let by_document = order == FacetOrder::Alpha && documents <= EXACT_DOCUMENTS_MAX;
-    if by_document {
-        numbers.sort_by(|left, right| left.0.cmp(&right.0));
+    if documents > EXACT_DOCUMENTS_MAX {
+        let mut numbers = counts.numbers.iter().copied().map(of_number);
+        return walked([&mut numbers, &mut counts.strings.iter().map(of_string)], values_max, pace).await;
     }
-    let strings = strings.into_iter().map(|counted| (counted.spelling.to_owned(), counted.count));
+    let mut numbers: Vec<(String, u64)> = counts.numbers.iter().copied().map(of_number).collect();
+    numbers.sort_by(|left, right| left.0.cmp(&right.0));
     let mut shown = Shown::default();
-    if by_document {
-        let limit = usize::try_from(values_max).unwrap_or(usize::MAX);
-        numbers.into_iter().chain(strings).take(limit).for_each(|(key, count)| shown.add(key, count));
-    } else {
-        // The interface's limit stops a walk only when the size equals it directly after an addition: numbers that fill it
-        // leave all strings in, and a limit of 0 is none.
-        for walk in [&mut numbers.into_iter() as &mut dyn Iterator<Item = (String, u64)>, &mut strings.into_iter()] {
-            for (key, count) in walk {
-                shown.add(key, count);
-                if shown.values.len() as u64 == values_max {
-                    break;
-                }
+    let limit = usize::try_from(values_max).unwrap_or(usize::MAX);
+    let strings = counts.strings.iter().map(of_string);
+    numbers.into_iter().chain(strings).take(limit).for_each(|(key, count)| shown.add(key, count));
+    shown.values
+}
+
+/// Takes numbers, then strings. The interface's limit stops a walk only when the size equals it directly after an addition:
+/// numbers that fill it leave all strings in, and a limit of 0 is none.
+async fn walked(
+    walks: [&mut dyn Iterator<Item = (String, u64)>; 2],
+    values_max: u64,
+    pace: &dyn Pace,
+) -> Vec<(String, u64)> {
+    let mut shown = Shown::default();
+    for walk in walks {
+        for (at, (key, count)) in walk.enumerate() {
+            shown.add(key, count);
+            if shown.values.len() as u64 == values_max {
+                break;
             }
+            pause_at(at, pace).await;
         }
     }
     shown.values
+}
+
+/// The values by falling count.
+async fn by_count<'c>(counts: &'c FieldCounts, pace: &dyn Pace) -> (Vec<(u64, u64)>, Vec<StringCount<'c>>) {
+    let numbers = counts.numbers.iter().copied();
+    let numbers = sorted(numbers, |left, right| (right.1, right.0).cmp(&(left.1, left.0)), pace).await;
+    let falling =
+        |left: &StringCount<'_>, right: &StringCount<'_>| (right.count, right.value).cmp(&(left.count, left.value));
+    let strings = sorted(counts.strings.iter(), falling, pace).await;
+    let Some(all) = &counts.all else { return (numbers, strings) };
+    let rank = |bits: u64| all.numbers.binary_search(&bits).unwrap_or_default();
+    let numbers = found_by_count(numbers, all.numbers.len(), |(bits, count)| (rank(*bits), *count));
+    let rank = |value: &str| all.strings.binary_search_by(|other| (**other).cmp(value)).unwrap_or_default();
+    let strings = found_by_count(strings, all.strings.len(), |counted| (rank(counted.value), counted.count));
+    (numbers, strings)
+}
+
+/// The items in order, of which no two are equal.
+async fn sorted<T>(items: impl Iterator<Item = T>, compare: impl Fn(&T, &T) -> Ordering, pace: &dyn Pace) -> Vec<T> {
+    let (mut runs, mut items, mut count) = (Runs::default(), items.peekable(), 0);
+    while items.peek().is_some() {
+        let mut run: Vec<T> = items.by_ref().take(VALUES_PER_LOOK).collect();
+        run.sort_unstable_by(&compare);
+        count += run.len();
+        runs.push(run, &compare);
+        pause_at(0, pace).await;
+    }
+    let mut sorted = Vec::with_capacity(count);
+    while let Some(item) = runs.pop(&compare) {
+        sorted.push(item);
+        pause_at(sorted.len(), pace).await;
+    }
+    sorted
 }
 
 /// Values that stand together under one node of the tree in which the interface keeps a field's values.

@@ -15,12 +15,12 @@ use crate::format::{FederationMark, FormatPlan, HitExtras, MatchWords, MergingMa
 use crate::ids::DocId;
 use crate::rank::score::Scorer;
 use crate::search::answer::SearchError;
-use crate::search::gather::{Ask, Gather, SearchedIndex, by_owner, json_array, unexpected};
+use crate::search::gather::{Ask, Gather, SearchedIndex, by_owner, json_array_in_steps, unexpected};
 use crate::search::hybrid::{FoundHit, Whole, find};
 use crate::search::merge::Ranked;
 use crate::search::messages::{PartQuestion, PartReply};
 use crate::search::narrow::narrow;
-use crate::search::part::{Pacer, pause};
+use crate::search::part::{Pacer, free_in_steps, pause};
 use crate::search::pins::{PinnedDoc, placed};
 use crate::search::request::{PageRequest, SearchRequest};
 
@@ -47,12 +47,12 @@ pub async fn federated_search(
 ) -> Result<FederatedAnswer, FederatedError> {
     let requests: Vec<SearchRequest> = request.queries.iter().map(|query| planned(query, request)).collect();
     let federation = Federation { access, request, requests: &requests, pacer };
-    let ranked: Vec<RankedQuery> = stream::iter(0..request.queries.len())
+    let mut ranked: Vec<RankedQuery> = stream::iter(0..request.queries.len())
         .map(|query| federation.rank(query))
         .buffered(SEARCHES_AT_ONCE)
         .try_collect()
         .await?;
-    let merged = federation.merged(&ranked).await;
+    let merged = federation.merged(&mut ranked).await;
     let (kept, dropped) = federation.without_repeats(merged).await?;
     let (total, facets) = federation.totals(&ranked).await?;
     let pins =
@@ -77,7 +77,11 @@ pub async fn federated_search(
         let hits = page.into_iter().zip(values).zip(hits);
         answer.part = hits.map(|((entry, values), json)| federation.part_hit(entry, values, json)).collect();
     } else {
-        answer.hits = json_array(&hits);
+        answer.hits = json_array_in_steps(&hits, pacer).await;
+        free_in_steps(hits, pacer).await;
+    }
+    for list in ranked.into_iter().flat_map(|query| query.lists) {
+        list.free(pacer).await;
     }
     Ok(answer)
 }
@@ -168,9 +172,9 @@ impl<'f> Federation<'f> {
         // The two lists of a hybrid search were merged by their weights, by which those of several instances merge as well.
         let ratio = self.requests[number].semantic.as_ref().map(|semantic| semantic.ratio);
         let ratio = ratio.filter(|ratio| self.request.is_hybrid_share && *ratio < 1.0);
-        let entry = |(list, at): (usize, usize)| {
+        let entry = async |(list, at): (usize, usize)| {
             let hit = &lists[list].docs[at];
-            let score = scorers[list].score(hit);
+            let score = scorers[list].score(hit, self.pacer).await;
             let plan = &lists[list].question.plan;
             let share = ratio.map_or(1.0, |ratio| if plan.vector.is_some() { ratio } else { 1.0 - ratio });
             let weight = query.weight * f64::from(share);
@@ -185,7 +189,7 @@ impl<'f> Federation<'f> {
         };
         let mut entries = Vec::with_capacity(places.len());
         for place in places {
-            entries.push(entry(place));
+            entries.push(entry(place).await);
             pause(self.pacer).await;
         }
         entries
@@ -208,19 +212,21 @@ impl<'f> Federation<'f> {
     }
 
     /// All hits in one list: of each index the documents that its queries found, each once, then all indexes.
-    async fn merged(&self, ranked: &[RankedQuery]) -> Vec<Entry> {
+    async fn merged(&self, ranked: &mut [RankedQuery]) -> Vec<Entry> {
         let limit = self.request.page.first().saturating_add(self.request.page.count());
         let mut of_indexes = Vec::with_capacity(self.access.len());
         for (index, access) in self.access.iter().enumerate() {
-            let queries = ranked.iter().zip(&self.request.queries).filter(|(_, query)| query.index == index);
-            let lists = queries.map(|(ranked, _)| ranked.entries.clone()).collect();
+            let queries = ranked.iter_mut().zip(&self.request.queries).filter(|(_, query)| query.index == index);
+            let lists = queries.map(|(ranked, _)| std::mem::take(&mut ranked.entries)).collect();
             let mut seen: AHashSet<DocId> = AHashSet::new();
             let total_max = usize::try_from(access.index.settings.pagination.max_total_hits).unwrap_or(usize::MAX);
             let mut entries = Vec::new();
-            for entry in merge(lists).filter(|entry| seen.insert(entry.doc)).take(limit.min(total_max)) {
+            let mut merging = merge(lists);
+            for entry in merging.by_ref().filter(|entry| seen.insert(entry.doc)).take(limit.min(total_max)) {
                 entries.push(entry);
                 pause(self.pacer).await;
             }
+            free_in_steps(merging.into_rest(), self.pacer).await;
             of_indexes.push(entries);
         }
         merge(of_indexes).collect()
@@ -323,9 +329,12 @@ impl<'f> Federation<'f> {
             let access = &self.access[index];
             let searches: Vec<&Ranked> = queries.iter().flat_map(|query| &query.lists).collect();
             let counted = plan.clone().map(Arc::new);
-            let (documents, counts) = narrow(access.index.partitions, access.ask, &searches, counted).await?;
+            let (documents, counts) =
+                narrow(access.index.partitions, access.ask, &searches, counted, self.pacer).await?;
             total += documents;
-            facets.extend(plan.map(|plan| IndexFacets { index, shown: counts.finish(&plan), plan }));
+            if let Some(plan) = plan {
+                facets.push(IndexFacets { index, shown: counts.finish(&plan, self.pacer).await, plan });
+            }
         }
         Ok((total, facets))
     }
@@ -364,11 +373,11 @@ impl<'f> Federation<'f> {
         let hits = {
             let scorers: Vec<Scorer<'_>> =
                 query.lists.iter().map(|ranked| Scorer::new(&ranked.question.plan, &ranked.facts)).collect();
-            let extras = |entry: &&Entry| {
+            let extras = async |entry: &Entry| {
                 let extras = match entry.origin {
                     Origin::Ranked { list, at } => {
                         let ranked = &query.lists[list];
-                        gather.extras(&ranked.docs[at], ranked, &scorers[list], &format)
+                        gather.extras(&ranked.docs[at], ranked, &scorers[list], &format).await
                     }
                     Origin::Pinned(pin) => gather.pin_extras(pin),
                     Origin::Part(_) => HitExtras::default(),
@@ -384,7 +393,7 @@ impl<'f> Federation<'f> {
             };
             let mut hits = Vec::with_capacity(page.len());
             for entry in &page {
-                hits.push(extras(entry));
+                hits.push(extras(entry).await);
                 pause(self.pacer).await;
             }
             hits

@@ -243,6 +243,11 @@ struct Head {
 }
 
 impl Merged {
+    /// What was not asked for, in no order.
+    pub(super) fn into_rest(self) -> impl Iterator<Item = Entry> {
+        self.0.into_iter().flat_map(|head| std::iter::once(head.entry).chain(head.rest))
+    }
+
     fn push(&mut self, list: usize, mut rest: IntoIter<Entry>) {
         if let Some(entry) = rest.next() {
             self.0.push(Head { entry, list, rest });

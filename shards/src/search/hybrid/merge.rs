@@ -13,7 +13,7 @@ pub async fn values(ranked: &Ranked, count: usize, weight: f64, pacer: &dyn Pace
     let scorer = Scorer::new(plan, &ranked.facts);
     let mut values = Vec::with_capacity(count.min(ranked.docs.len()));
     for hit in ranked.docs.iter().take(count) {
-        values.push(score_values(plan, hit, &scorer.score(hit), weight));
+        values.push(score_values(plan, hit, &scorer.score(hit, pacer).await, weight));
         pause(pacer).await;
     }
     values

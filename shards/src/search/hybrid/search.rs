@@ -13,7 +13,7 @@ use crate::query::QueryGraph;
 use crate::rank::score::Scorer;
 use crate::search::answer::{FacetAnswer, SearchAnswer, SearchError};
 use crate::search::federated::FieldValue;
-use crate::search::gather::{Ask, Gather, SearchedIndex, by_owner, facet_answer, json_array, unexpected};
+use crate::search::gather::{Ask, Gather, SearchedIndex, by_owner, facet_answer, json_array_in_steps, unexpected};
 use crate::search::merge::Ranked;
 use crate::search::messages::{PartQuestion, PartReply};
 use crate::search::narrow::narrow;
@@ -96,7 +96,7 @@ pub async fn search(
     let hits = write(index, request, (ask, pacer), &found, &places).await?;
     Ok(SearchAnswer {
         hit_count: hits.len(),
-        hits: json_array(&hits),
+        hits: json_array_in_steps(&hits, pacer).await,
         total: found.total.min(total_max),
         offset: if request.page.is_exact() { 0 } else { offset },
         degraded: found.is_expired(),
@@ -133,7 +133,7 @@ async fn write(
                     let ranked = found.list(hit.semantic)?;
                     let scorer = scorers[usize::from(hit.semantic)].as_ref().ok_or_else(unexpected)?;
                     let doc = &ranked.docs[hit.at];
-                    (doc.doc, gather.extras(doc, ranked, scorer, &format))
+                    (doc.doc, gather.extras(doc, ranked, scorer, &format).await)
                 }
             });
             pause(pacer).await;
@@ -185,7 +185,7 @@ pub(in crate::search) async fn find(
         let graph = gather.resolved_graph().await?;
         found.words = gather.match_words(&graph);
         let ranked = gather.ranked(graph, None, 0, end).await?;
-        let enough = whole == Whole::All && is_enough(&ranked, semantic.ratio, count);
+        let enough = whole == Whole::All && is_enough(&ranked, semantic.ratio, count, pacer).await;
         (found.total, found.facets) = (ranked.total, ranked.facets.clone());
         found.hits = (0..ranked.docs.len().min(count)).map(|at| FoundHit { semantic: false, at }).collect();
         found.keyword = Some(ranked);
@@ -215,20 +215,32 @@ pub(in crate::search) async fn find(
     if plan::distinct_field(request, index.settings).is_some() || request.ranking_score_threshold.is_some() {
         let names = request.facets.as_deref();
         let counted = names.map(|names| Arc::new(FacetPlan::new(names, index.fields, index.settings)));
-        let (total, counts) = narrow(index.partitions, ask, &[&keyword, &ranked], counted.clone()).await?;
+        let (total, counts) = narrow(index.partitions, ask, &[&keyword, &ranked], counted.clone(), pacer).await?;
         found.total = total.saturating_sub(dropped);
-        found.facets = counted.map(|plan| facet_answer(&plan, &[&counts]));
+        found.facets = match &counted {
+            Some(plan) => Some(facet_answer(plan, &[&counts], pacer).await),
+            None => None,
+        };
     }
     (found.keyword, found.semantic) = (Some(keyword), Some(ranked));
     Ok(found)
 }
 
 /// Whether the words have found so well that meaning is not asked.
-fn is_enough(ranked: &Ranked, ratio: f32, count: usize) -> bool {
+async fn is_enough(ranked: &Ranked, ratio: f32, count: usize, pacer: &dyn Pacer) -> bool {
     let scorer = Scorer::new(&ranked.question.plan, &ranked.facts);
     let weight = f64::from(1.0 - ratio);
     let docs = &ranked.docs[..ranked.docs.len().min(count)];
-    docs.len() + ranked.pins.len() >= count && docs.iter().all(|hit| scorer.score(hit).global() * weight >= GOOD_ENOUGH)
+    if docs.len() + ranked.pins.len() < count {
+        return false;
+    }
+    for hit in docs {
+        if scorer.score(hit, pacer).await.global() * weight < GOOD_ENOUGH {
+            return false;
+        }
+        pause(pacer).await;
+    }
+    true
 }
 
 /// Merges the two lists; gives also how many documents were passed over because an equal one by the distinct attribute came before.
