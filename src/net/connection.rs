@@ -130,7 +130,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(super) async fn fill(&mut self) -> io::Result<usize> {
         let (net, stream, watch, input) = (&self.net, &mut self.stream, &self.watch, &mut self.input);
         poll_fn(|context| {
-            if watch.is_over() {
+            // A request that has come is answered, though its client was nearly too late: to close on it would tell the
+            // client nothing of what became of it.
+            if watch.is_over() && !watch.is_idle() {
                 return Poll::Ready(Ok(0));
             }
             let poll = net.with_scratch(|scratch| {
@@ -140,6 +142,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 })
             });
             if poll.is_pending() {
+                if watch.is_over() {
+                    return Poll::Ready(Ok(0));
+                }
                 watch.register(context.waker());
             }
             poll
@@ -327,6 +332,7 @@ fn panic_response(panic: &(dyn Any + Send)) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use futures_lite::future::block_on;
     use futures_lite::io::Cursor;
     use futures_util::future::LocalBoxFuture;
 
@@ -354,5 +360,16 @@ mod tests {
         let connection = serve(net, watch, Cursor::new(Vec::<u8>::new()));
         let bytes = std::mem::size_of_val(&connection);
         assert!(bytes <= 1024, "{bytes} bytes");
+    }
+
+    /// The stop, or the deadline, may come between the arrival of a request and the look at it.
+    #[test]
+    fn a_request_that_came_before_the_end_is_answered() {
+        let net = CoreNet::new(Rc::new(Nothing), Limits::default());
+        net.drain();
+        let mut wire = Cursor::new(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec());
+        block_on(serve(net.clone(), net.watch(), &mut wire));
+        let wire = String::from_utf8(wire.into_inner()).unwrap();
+        assert!(wire.contains("HTTP/1.1 200 OK") && wire.contains("Connection: close"), "{wire:?}");
     }
 }

@@ -13,6 +13,10 @@ use crate::http::Service;
 /// The buffer that all connections of a core read into, in bytes. A connection that waits holds none.
 const READ_BYTES: usize = 64 * 1024;
 
+/// What one tick may add to the clock of deadlines, in milliseconds. A core that stood still, because the process was suspended
+/// or the machine had no processor for it, could not hear its clients: that time is not theirs.
+const TICK_MAX_MS: u64 = 1000;
+
 /// The bounds that connections keep.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -57,7 +61,10 @@ pub struct CoreNet {
     /// The bounds.
     pub limits: Limits,
     scratch: RefCell<Box<[u8]>>,
+    /// The clock of deadlines.
     now_ms: Cell<u64>,
+    /// When the last tick was.
+    ticked_ms: Cell<Option<u64>>,
     date: RefCell<String>,
     date_second: Cell<i64>,
     body_bytes: Cell<usize>,
@@ -95,6 +102,7 @@ impl CoreNet {
             limits,
             scratch: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
             now_ms: Cell::new(0),
+            ticked_ms: Cell::new(None),
             date: RefCell::new(String::new()),
             date_second: Cell::new(0),
             body_bytes: Cell::new(0),
@@ -108,6 +116,8 @@ impl CoreNet {
     /// Moves the clock on and ends what has passed its deadline: the granularity of every deadline is how often this is
     /// called. `now_ms` counts from any fixed moment.
     pub fn tick(&self, now_ms: u64, unix: OffsetDateTime) {
+        let passed_ms = now_ms.saturating_sub(self.ticked_ms.replace(Some(now_ms)).unwrap_or(now_ms));
+        let now_ms = self.now_ms.get() + passed_ms.min(TICK_MAX_MS);
         self.now_ms.set(now_ms);
         if self.date_second.replace(unix.unix_timestamp()) != unix.unix_timestamp() {
             *self.date.borrow_mut() = http_date(unix);
@@ -120,7 +130,7 @@ impl CoreNet {
         }
     }
 
-    /// The clock as of the last tick, in milliseconds.
+    /// The clock of deadlines as of the last tick, in milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.now_ms.get()
     }
@@ -245,7 +255,12 @@ impl WatchGuard {
 
     /// Whether the wait is over without what was waited for: by the deadline, or by the orderly stop while idle.
     pub fn is_over(&self) -> bool {
-        self.is_expired() || (self.net.is_draining() && self.watch.phase.get() == Phase::Idle)
+        self.is_expired() || (self.net.is_draining() && self.is_idle())
+    }
+
+    /// Whether the connection waits for the next request.
+    pub fn is_idle(&self) -> bool {
+        self.watch.phase.get() == Phase::Idle
     }
 
     /// Has this task woken when the wait is over.
@@ -301,7 +316,37 @@ fn http_date(moment: OffsetDateTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::future::{FutureExt, LocalBoxFuture};
+
     use super::*;
+
+    fn no_service() -> Rc<CoreNet> {
+        struct Nothing;
+        impl Service for Nothing {
+            fn admit(&self, _: &crate::http::Head) -> Result<u64, crate::http::Response> {
+                Ok(0)
+            }
+            fn call(&self, _: crate::http::Request) -> LocalBoxFuture<'static, crate::http::Response> {
+                async { crate::http::Response::empty(200) }.boxed_local()
+            }
+        }
+        CoreNet::new(Rc::new(Nothing), Limits::default())
+    }
+
+    /// After a machine has slept, the requests that came meanwhile must not find their connections closed.
+    #[test]
+    fn time_in_which_the_core_stood_still_ends_no_connection() {
+        let net = no_service();
+        let tick = |now_ms| net.tick(now_ms, OffsetDateTime::UNIX_EPOCH);
+        tick(5_000_000);
+        let watch = net.watch();
+        watch.enter(Phase::Idle, 90_000);
+        tick(5_000_100);
+        tick(6_000_000);
+        assert!(!watch.is_expired());
+        (0..1000).for_each(|number| tick(6_000_000 + number * 100));
+        assert!(watch.is_expired());
+    }
 
     #[test]
     fn dates_have_the_form_of_http() {
