@@ -2,11 +2,14 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 /// Between two looks at tasks.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(5);
+/// A connection that was idle for longer is made anew: the server may be about to close it.
+const IDLE_MAX: Duration = Duration::from_secs(30);
 
 /// One connection to one server.
 pub struct Client {
@@ -15,26 +18,29 @@ pub struct Client {
     stream: BufReader<TcpStream>,
     request: Vec<u8>,
     body: Vec<u8>,
+    used: Instant,
 }
 
 impl Client {
     /// Connects. `address` is `host:port`.
     pub fn connect(address: &str, key: Option<&str>) -> io::Result<Self> {
-        let stream = TcpStream::connect(address)
-            .map_err(|error| io::Error::new(error.kind(), format!("no connection to {address}: {error}")))?;
-        stream.set_nodelay(true)?;
+        let stream = open(address)?;
         let key = key.map(String::from);
         Ok(Self {
             address: address.to_owned(),
             key,
-            stream: BufReader::new(stream),
+            stream,
             request: Vec::new(),
             body: Vec::new(),
+            used: Instant::now(),
         })
     }
 
     /// Sends one request and reads its answer: status and body.
     pub fn send(&mut self, method: &str, path: &str, kind: &str, body: &[u8]) -> io::Result<(u16, &[u8])> {
+        if self.used.elapsed() > IDLE_MAX {
+            self.stream = open(&self.address)?;
+        }
         self.request.clear();
         let (request, address) = (&mut self.request, &self.address);
         write!(request, "{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {}\r\n", body.len())?;
@@ -54,6 +60,7 @@ impl Client {
             self.stream.get_mut().write_all(body)?;
         }
         let status = self.read_answer()?;
+        self.used = Instant::now();
         Ok((status, &self.body))
     }
 
@@ -143,4 +150,11 @@ impl Client {
             }
         }
     }
+}
+
+fn open(address: &str) -> io::Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect(address)
+        .map_err(|error| io::Error::new(error.kind(), format!("no connection to {address}: {error}")))?;
+    stream.set_nodelay(true)?;
+    Ok(BufReader::new(stream))
 }
