@@ -26,7 +26,7 @@ const FIRST_CHUNK_DOCS: usize = if cfg!(test) { 2 } else { 32 };
 /// Documents evaluated in one step, at most, where there is one path; fewer where there are more.
 const CHUNK_DOCS: usize = 1024;
 /// The same where more is read of each than its places: values to sort by, values of groups, what scores need.
-const READ_CHUNK_DOCS: usize = 256;
+const READ_CHUNK_DOCS: usize = 512;
 /// Documents put into order in one step.
 const SETTLED_DOCS: usize = if cfg!(test) { 2 } else { 256 };
 /// Paths of one bucket that are told apart; a query of ten words can have thousands, of which documents use a few.
