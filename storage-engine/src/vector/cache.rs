@@ -74,6 +74,13 @@ impl<T: ?Sized> ClockCache<T> {
         Some(look(&slot.value))
     }
 
+    /// As [`Self::with`], but does not count as use.
+    #[inline]
+    pub fn peek<R>(&self, number: u32, look: impl FnOnce(&T) -> R) -> Option<R> {
+        let inner = self.inner.borrow();
+        Some(look(&inner.slots.get(number as usize)?.as_ref()?.value))
+    }
+
     /// Whether the part is kept.
     pub fn contains(&self, number: u32) -> bool {
         self.inner.borrow().slots.get(number as usize).is_some_and(Option::is_some)

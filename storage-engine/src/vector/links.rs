@@ -9,6 +9,7 @@ use super::LINKS_BOTTOM;
 use super::cache::ClockCache;
 use super::chunked::Chunked;
 use super::files::checksum;
+use super::kernels::{prefetch, prefetch_line};
 use crate::io::DiskFile;
 
 /// Bytes of a page.
@@ -49,6 +50,15 @@ impl Default for Links {
 }
 
 impl Links {
+    /// Asks the processor to fetch them.
+    #[inline(always)]
+    fn prefetch(&self) {
+        // The last of the nodes is on another cache line than the first.
+        prefetch_line(&self.len);
+        prefetch_line(&self.nodes[LINKS_BOTTOM / 2]);
+        prefetch_line(&self.nodes[LINKS_BOTTOM - 1]);
+    }
+
     /// The nodes linked to.
     #[inline(always)]
     pub fn as_slice(&self) -> &[u32] {
@@ -104,6 +114,12 @@ impl Overlay {
     #[inline]
     pub fn get(&self, node: u32) -> Option<&Links> {
         self.patches.get(PageNo::of(node).0)?.as_ref()?.get(node % NODES_PER_PAGE)
+    }
+
+    /// Asks the processor to fetch a node's links; false where they have not changed.
+    #[inline]
+    pub fn prefetch(&self, node: u32) -> bool {
+        self.get(node).map(Links::prefetch).is_some()
     }
 
     /// Sets a node's links.
@@ -171,6 +187,16 @@ impl Base {
             links.len += 1;
         })?;
         Ok(links)
+    }
+
+    /// Asks the processor to fetch a node's links, if their page is in memory.
+    #[inline]
+    pub fn prefetch(&self, node: u32) {
+        self.cache.peek(PageNo::of(node).0, |bytes| {
+            let at = (node % NODES_PER_PAGE) as usize;
+            prefetch_line(&bytes[LENGTHS_AT + at]);
+            prefetch(&bytes[PAGE_HEADER_BYTES + at * RECORD_BYTES..][..RECORD_BYTES]);
+        });
     }
 
     /// Shows each of a node's links, if its page is in memory.

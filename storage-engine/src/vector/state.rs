@@ -171,6 +171,16 @@ impl State {
         Ok(())
     }
 
+    /// Asks the processor to fetch a node's links in the bottom layer, where they are in memory.
+    #[inline]
+    pub fn prefetch_bottom(&self, node: u32) {
+        if !self.overlay.prefetch(node)
+            && let Some(base) = &self.base
+        {
+            base.prefetch(node);
+        }
+    }
+
     /// The nodes of a document.
     pub fn nodes_of(&self, doc: u32) -> impl Iterator<Item = u32> {
         let first = self.first.get(doc).copied().unwrap_or(0);

@@ -188,6 +188,12 @@ impl<'a> Walk<'a> {
                 return Step::Need(self.pages_ahead(state));
             }
             self.candidates.pop();
+            if self.level == 0
+                && let Some(Reverse(likely)) = self.candidates.peek()
+            {
+                // Where none of the fresh nodes is nearer, its links are next.
+                state.prefetch_bottom(node_of(*likely));
+            }
             self.compare_fresh(state);
         }
         Step::More

@@ -64,6 +64,15 @@ pub fn prefetch(bytes: &[u8]) {
     let _ = bytes;
 }
 
+/// The same for the cache line on which `value` begins.
+#[inline(always)]
+pub fn prefetch_line<T>(value: &T) {
+    #[cfg(target_arch = "x86_64")]
+    x86::prefetch_line(value);
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = value;
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

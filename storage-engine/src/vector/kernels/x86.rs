@@ -52,9 +52,15 @@ pub(super) fn available() -> Vec<Kernels> {
 #[inline(always)]
 pub(super) fn prefetch(bytes: &[u8]) {
     for line in bytes.chunks(CACHE_LINE_BYTES) {
-        // SAFETY: a prefetch reads nothing that the program can see, and faults at no address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+        prefetch_line(&line[0]);
     }
+}
+
+/// Asks for the cache line on which `value` begins.
+#[inline(always)]
+pub(super) fn prefetch_line<T>(value: &T) {
+    // SAFETY: a prefetch reads nothing that the program can see, and faults at no address.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()) };
 }
 
 #[target_feature(enable = "avx2,fma")]
