@@ -188,11 +188,11 @@ impl<'a> Walk<'a> {
                 return Step::Need(self.pages_ahead(state));
             }
             self.candidates.pop();
-            if self.level == 0
-                && let Some(Reverse(likely)) = self.candidates.peek()
-            {
-                // Where none of the fresh nodes is nearer, its links are next.
-                state.prefetch_bottom(node_of(*likely));
+            if self.level == 0 {
+                // Where none of the fresh nodes is nearer, one of these is next.
+                for Reverse(likely) in self.candidates.as_slice().iter().take(3) {
+                    state.prefetch_bottom(node_of(*likely));
+                }
             }
             self.compare_fresh(state);
         }
