@@ -115,11 +115,23 @@ impl<A> Call<A> {
     /// As [`Self::bytes`] and [`decode::json_body`]. A body whose length announced that it is too large is `internal` here:
     /// clients of the interface know it so.
     pub fn json(&self) -> Result<Value, ApiError> {
+        decode::json_body(self.content_type(), self.json_bytes()?)
+    }
+
+    /// The body of a JSON route, and apart from it the vector that its field `name` is, where that is such.
+    ///
+    /// # Errors
+    /// As [`Self::json`].
+    pub fn json_and_vector(&self, name: &str) -> Result<(Value, Option<Vec<f32>>), ApiError> {
+        decode::json_body_and_vector(self.content_type(), self.json_bytes()?, name)
+    }
+
+    fn json_bytes(&self) -> Result<&[u8], ApiError> {
         if let Err(BodyError::TooLarge { announced: true, compressed: false, limit }) = self.request.body {
             let message = format!("The payload is larger than the limit of {limit} bytes.");
             return Err(ApiError::new(ErrorCode::Internal, message));
         }
-        decode::json_body(self.content_type(), self.bytes()?)
+        self.bytes()
     }
 }
 

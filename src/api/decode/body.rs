@@ -1,8 +1,16 @@
 //! The body as a whole: its type, its presence, its syntax.
 
-use serde_json::Value;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use shards::vectors::numbers;
 
 use crate::api::error::{ApiError, ErrorCode};
+
+/// Bytes of a body from which on a vector may be in it that is worth to be read apart.
+const APART_MIN: usize = 256;
 
 /// The types that some route reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +45,32 @@ pub fn media_type(header: &str) -> MediaType {
 /// `missing_content_type`, `invalid_content_type`, `missing_payload` (no byte at all), `malformed_payload` (not one JSON
 /// value with nothing after it, nested more than 127 deep, or not UTF-8).
 pub fn json_body(content_type: Option<&str>, body: &[u8]) -> Result<Value, ApiError> {
+    check_json(content_type, body)?;
+    serde_json::from_slice(body).map_err(|error| malformed_payload("json", error))
+}
+
+/// As [`json_body`], but a list of numbers in the field `name` is read apart, which is several times faster, and is not in the value.
+/// Where that field is anything else it is in the value.
+///
+/// # Errors
+/// As [`json_body`].
+pub fn json_body_and_vector(
+    content_type: Option<&str>,
+    body: &[u8],
+    name: &str,
+) -> Result<(Value, Option<Vec<f32>>), ApiError> {
+    check_json(content_type, body)?;
+    if body.len() >= APART_MIN {
+        let mut reader = serde_json::Deserializer::from_slice(body);
+        let apart = Apart { name }.deserialize(&mut reader);
+        if let Ok(apart) = apart.and_then(|apart| reader.end().map(|()| apart)) {
+            return Ok(apart);
+        }
+    }
+    serde_json::from_slice(body).map(|value| (value, None)).map_err(|error| malformed_payload("json", error))
+}
+
+fn check_json(content_type: Option<&str>, body: &[u8]) -> Result<(), ApiError> {
     let wanted = "`application/json`";
     match content_type.map(media_type) {
         Some(MediaType::Json | MediaType::JsonLike) => {}
@@ -46,7 +80,41 @@ pub fn json_body(content_type: Option<&str>, body: &[u8]) -> Result<Value, ApiEr
     if body.is_empty() {
         return Err(missing_payload());
     }
-    serde_json::from_slice(body).map_err(|error| malformed_payload("json", error))
+    Ok(())
+}
+
+/// Reads an object as [`json_body_and_vector`] does; fails for whatever it does not understand.
+struct Apart<'n> {
+    name: &'n str,
+}
+
+impl<'de> DeserializeSeed<'de> for Apart<'_> {
+    type Value = (Value, Option<Vec<f32>>);
+
+    fn deserialize<D: Deserializer<'de>>(self, body: D) -> Result<Self::Value, D::Error> {
+        body.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Apart<'_> {
+    type Value = (Value, Option<Vec<f32>>);
+
+    fn expecting(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        out.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut fields: M) -> Result<Self::Value, M::Error> {
+        let (mut rest, mut vector) = (Map::new(), None);
+        while let Some(name) = fields.next_key::<String>()? {
+            if name != self.name {
+                rest.insert(name, fields.next_value()?);
+                continue;
+            }
+            let json = fields.next_value::<&RawValue>()?.get();
+            vector = Some(numbers::vector(json.as_bytes()).ok_or_else(|| M::Error::custom("no vector"))?);
+        }
+        Ok((Value::Object(rest), vector))
+    }
 }
 
 /// `missing_content_type`; `wanted` lists what the route takes.
@@ -76,6 +144,27 @@ pub fn malformed_payload(format: &str, why: impl std::fmt::Display) -> ApiError 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// With and without the way apart the same fields come out, and nothing is taken for a vector that is none.
+    #[test]
+    fn vectors_are_read_apart_and_nothing_else_is() {
+        let numbers = vec!["0.25"; APART_MIN].join(", ");
+        let read =
+            |body: &str| json_body_and_vector(Some("application/json"), body.as_bytes(), "v").map_err(|e| e.code);
+        let general = |body: &str| json_body(Some("application/json"), body.as_bytes()).map_err(|e| e.code);
+        let (rest, vector) = read(&format!(r#"{{"a":1,"v":[{numbers}],"b":[2],"a":3}}"#)).expect("a body");
+        assert_eq!((rest, vector), (serde_json::json!({"a": 3, "b": [2]}), Some(vec![0.25; APART_MIN])));
+        let twice = read(&format!(r#"{{"v":[1],"v":[{numbers}]}}"#)).expect("a body");
+        assert_eq!(twice.1.map(|vector| vector.len()), Some(APART_MIN));
+        for value in ["null", "[[1]]", "[\"1\"]", "[1e39]", "[1e400]", "[ 1]", "{}", "[1", "[1]}"] {
+            for rest in ["", r#","v":[2]"#] {
+                let body = format!(r#"{{"w":[{numbers}]{rest},"v":{value}}}"#);
+                assert_eq!(read(&body), general(&body).map(|value| (value, None)), "{value}");
+            }
+        }
+        let list = format!("[{numbers}]");
+        assert_eq!(read(&list), general(&list).map(|value| (value, None)));
+    }
 
     #[test]
     fn the_first_fault_of_a_body_is_reported() {

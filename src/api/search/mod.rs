@@ -42,7 +42,8 @@ async fn get(call: Call<App>) -> Answer {
 }
 
 async fn post(call: Call<App>) -> Answer {
-    let params = SearchParams::from_body(&call.json()?)?;
+    let (body, vector) = call.json_and_vector("vector")?;
+    let params = SearchParams::from_body_and_vector(&body, vector)?;
     search(call, params).await
 }
 

@@ -23,7 +23,7 @@ pub struct SearchParams {
     /// Searching by meaning as well.
     pub hybrid: Option<Hybrid>,
     /// A query that is a vector.
-    pub vector: Option<Vec<f64>>,
+    pub vector: Option<Vec<f32>>,
     /// A query that is no text.
     pub media: Option<Value>,
     /// Whose results are to be reordered.
@@ -75,10 +75,19 @@ impl SearchParams {
     /// # Errors
     /// The first bad field in the order of the body. Filters are looked at once the index is known.
     pub fn from_body(body: &Value) -> Result<Self, ApiError> {
+        Self::from_body_and_vector(body, None)
+    }
+
+    /// From such a body of which the vector, if it had one, was taken out before.
+    ///
+    /// # Errors
+    /// As [`Self::from_body`].
+    pub fn from_body_and_vector(body: &Value, vector: Option<Vec<f32>>) -> Result<Self, ApiError> {
         let (mut params, mut paging) = (Self::default(), Paging::default());
         for field in Node::body(body).fields(ErrorCode::BadRequest)? {
             params.read(&field, &mut paging)?;
         }
+        params.vector = vector.or(params.vector);
         Ok(params.finished(&paging))
     }
 
@@ -136,7 +145,7 @@ impl SearchParams {
         match field.name() {
             "hybrid" => self.hybrid = field.nullable(hybrid)?,
             "vector" => {
-                let number = |item: Node<'_>| item.f64(ErrorCode::InvalidSearchVector);
+                let number = |item: Node<'_>| item.f64(ErrorCode::InvalidSearchVector).map(|number| number as f32);
                 let vector = |f: &Node<'_>| f.items(ErrorCode::InvalidSearchVector)?.map(number).collect();
                 self.vector = field.nullable(vector)?;
             }
@@ -337,10 +346,11 @@ fn locales_parameter(param: &Param) -> Result<Option<Vec<String>>, ApiError> {
     }
 }
 
-fn vector_parameter(param: &Param) -> Result<Vec<f64>, ApiError> {
+fn vector_parameter(param: &Param) -> Result<Vec<f32>, ApiError> {
     let numbers: Option<Vec<f64>> = param.list().iter().map(|number| number.trim().parse().ok()).collect();
     let finite = numbers.filter(|numbers| numbers.iter().all(|number| number.is_finite()));
-    finite.ok_or_else(|| param.expected("numbers between commas", ErrorCode::InvalidSearchVector))
+    let vector = finite.map(|numbers| numbers.iter().map(|number| *number as f32).collect());
+    vector.ok_or_else(|| param.expected("numbers between commas", ErrorCode::InvalidSearchVector))
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub(super) fn query(
     Ok(Some(SemanticQuery {
         embedder: hybrid.embedder.clone(),
         ratio: if is_blank(params) { 1.0 } else { hybrid.semantic_ratio as f32 },
-        vector: params.vector.as_ref().map(|numbers| numbers.iter().map(|number| *number as f32).collect()),
+        vector: params.vector.as_deref().map(Arc::from),
         media: params.media.clone().map(Arc::new),
     }))
 }

@@ -43,7 +43,7 @@ struct Query<'a> {
     ranking_score_threshold: Option<f64>,
     locales: Option<&'a [String]>,
     hybrid: Option<Hybrid<'a>>,
-    vector: Option<&'a [f64]>,
+    vector: Option<&'a [f32]>,
     media: Option<&'a Value>,
     retrieve_vectors: bool,
     use_network: Option<bool>,
