@@ -1,6 +1,7 @@
 //! What stands above and below every figure: the machine, and how figures are put together.
 
 use std::fs;
+use std::time::Duration;
 
 /// Prints the machine and the command: a figure without them cannot be repeated.
 pub fn print_host() {
@@ -50,6 +51,16 @@ pub fn read_bytes(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("read_bytes:")).unwrap_or("");
     line.trim().parse().unwrap_or(0)
+}
+
+/// Processor time that the threads of a process have taken so far, those that have ended left out.
+pub fn processor_time(pid: u32) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let taken = |task: fs::DirEntry| -> Option<u64> {
+        // Nanoseconds on a processor come first.
+        fs::read_to_string(task.path().join("schedstat")).ok()?.split(' ').next()?.parse().ok()
+    };
+    Duration::from_nanos(tasks.filter_map(taken).sum())
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub use set::VectorSet;
 use crate::Servers;
 use crate::http::Client;
 use crate::load::delete_index;
-use crate::report::{anonymous_bytes, folder_bytes, median, print_host, read_bytes};
+use crate::report::{anonymous_bytes, folder_bytes, median, print_host, processor_time, read_bytes};
 use crate::search::{self, Round};
 
 /// Hits of each search.
@@ -271,8 +271,8 @@ impl Bench<'_> {
 
     fn search_all(&self) -> io::Result<()> {
         println!(
-            "{:>6} {:>7} {:22} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9}",
-            "share", "clients", "server", "recall@10", "p50 us", "p99 us", "max us", "per second", "KB read"
+            "{:>6} {:>7} {:22} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9} {:>7}",
+            "share", "clients", "server", "recall@10", "p50 us", "p99 us", "max us", "per second", "KB read", "CPU us"
         );
         for (filter, every) in self.shape.every.iter().enumerate() {
             let bodies = self.bodies(*every);
@@ -281,9 +281,10 @@ impl Bench<'_> {
             for clients in &self.shape.clients {
                 let rows = self.search(&bodies, *clients)?;
                 for (at, server) in self.servers.servers.iter().enumerate() {
-                    let (share, recall, [p50, p99, max, rate, read]) = (1.0 / *every as f64, recalls[at], rows[at]);
+                    let (share, recall, [p50, p99, max, rate, read, work]) =
+                        (1.0 / *every as f64, recalls[at], rows[at]);
                     println!(
-                        "{share:6.2} {clients:7} {server:22} {recall:9.4} {p50:9.0} {p99:9.0} {max:9.0} {rate:10.0} {read:9.1}"
+                        "{share:6.2} {clients:7} {server:22} {recall:9.4} {p50:9.0} {p99:9.0} {max:9.0} {rate:10.0} {read:9.1} {work:7.0}"
                     );
                 }
                 for (server, row) in self.servers.servers.iter().zip(&rows).skip(1) {
@@ -296,19 +297,23 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Medians over the rounds of each server: p50, p99 and longest in microseconds, searches a second, KB read for each.
-    fn search(&self, bodies: &[Vec<u8>], clients: usize) -> io::Result<Vec<[f64; 5]>> {
+    /// Medians over the rounds of each server: p50, p99 and longest in microseconds, searches a second, and for each search KB read
+    /// and microseconds of the server's processor time.
+    fn search(&self, bodies: &[Vec<u8>], clients: usize) -> io::Result<Vec<[f64; 6]>> {
         let shape = search::Shape { clients, rate: None, seconds: self.shape.seconds, rounds: 1, seed: 1 };
-        let mut rows: Vec<[Vec<f64>; 5]> = self.servers.servers.iter().map(|_| Default::default()).collect();
+        let mut rows: Vec<[Vec<f64>; 6]> = self.servers.servers.iter().map(|_| Default::default()).collect();
         for _ in 0..self.shape.rounds.max(1) {
             for (at, (server, row)) in self.servers.servers.iter().zip(&mut rows).enumerate() {
-                let read = || self.shape.pid.get(at).map_or(0, |pid| read_bytes(*pid));
-                let before = read();
+                let used = || self.shape.pid.get(at).map(|pid| (read_bytes(*pid), processor_time(*pid)));
+                let before = used().unwrap_or_default();
                 let round = search::round(server, self.servers, bodies, &shape)?;
                 let count = round.latency.len().max(1) as f64;
                 let quantile = |q: f64| round.latency.value_at_quantile(q) as f64;
-                let kilobytes = (read() - before) as f64 / 1e3 / count;
-                let seen = [quantile(0.5), quantile(0.99), round.latency.max() as f64, round.per_second, kilobytes];
+                let after = used().unwrap_or_default();
+                let kilobytes = (after.0 - before.0) as f64 / 1e3 / count;
+                let work = after.1.saturating_sub(before.1).as_secs_f64() * 1e6 / count;
+                let max = round.latency.max() as f64;
+                let seen = [quantile(0.5), quantile(0.99), max, round.per_second, kilobytes, work];
                 row.iter_mut().zip(seen).for_each(|(column, value)| column.push(value));
             }
         }
