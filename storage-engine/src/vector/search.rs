@@ -28,6 +28,8 @@ const FILTERED_VIEW_MIN: usize = 4;
 /// Where so much less than its share of all passes a filter near the query, what passes is elsewhere, and a walk is likely to end
 /// before it gets to the nearest of it.
 const SPARSE: f64 = 0.5;
+/// That is told by so many of the nodes around the query that as many as this should pass.
+const SPARSE_SAMPLE: f64 = 16.0;
 /// Then a scan is taken up to this many documents: some milliseconds.
 const SPARSE_SCAN_MAX: u64 = 100_000;
 /// And beyond, a walk with a view so many times as wide.
@@ -137,6 +139,19 @@ struct Walked {
     taken_share: f64,
 }
 
+/// How far a walk goes.
+#[derive(Clone, Copy)]
+struct Extent {
+    /// Nodes in view.
+    width: usize,
+    /// Nodes compared at most; more would cost more than a scan.
+    most: u64,
+    /// So many of the first nodes tell what share is accepted near the query.
+    sample: u32,
+    /// A walk of which a smaller share is accepted there is given up.
+    share_min: f64,
+}
+
 struct Query<'a> {
     vector: &'a [f32],
     probe: Probe,
@@ -205,13 +220,18 @@ impl VectorSnapshot {
             return self.scan(&query, options, accept, pace).await;
         };
         // A filter that lets pass what is far from the query makes a walk long: it ends where a scan would have.
-        let most = if options.plan.is_some() { u64::MAX } else { eligible };
-        let mut walked = self.walk(&query, entry, accept, width, most, pace).await?;
-        if walked.taken_share < share * SPARSE && options.plan.is_none() {
+        let sample = if share < 1.0 { (SPARSE_SAMPLE / share).ceil() as u32 } else { 0 };
+        let extent = match options.plan {
+            Some(_) => Extent { width, most: u64::MAX, sample: 0, share_min: 0.0 },
+            None => Extent { width, most: eligible, sample, share_min: share * SPARSE },
+        };
+        let mut walked = self.walk(&query, entry, accept, extent, pace).await?;
+        if walked.taken_share < extent.share_min {
             if eligible <= SPARSE_SCAN_MAX {
                 return self.scan(&query, options, accept, pace).await;
             }
-            walked = self.walk(&query, entry, accept, width * SPARSE_VIEW, most, pace).await?;
+            let extent = Extent { width: width * SPARSE_VIEW, sample: 0, ..extent };
+            walked = self.walk(&query, entry, accept, extent, pace).await?;
         }
         let Some(keys) = walked.keys else { return self.scan(&query, options, accept, pace).await };
         let loose = state.loose.iter().filter(|node| accept.takes(state, *node));
@@ -227,23 +247,23 @@ impl VectorSnapshot {
         Ok(found)
     }
 
-    /// Walks the graph from above, and gives up once it has compared more than `most` nodes.
+    /// Walks the graph from above.
     async fn walk(
         &self,
         query: &Query<'_>,
         entry: (u32, u8),
         accept: Accept<'_>,
-        width: usize,
-        most: u64,
+        extent: Extent,
         pace: &dyn Pace,
     ) -> Result<Walked, FetchError> {
         let state = &*self.state;
         let mut visited = self.shared.take_visited();
         let start = descend(state, query.comparer, &query.probe, entry, 0);
-        let mut walk = Walk::new(query.comparer, &query.probe, 0, width, &mut visited);
+        let mut walk = Walk::new(query.comparer, &query.probe, 0, extent.width, &mut visited);
         walk.accept = accept;
+        walk.sample = extent.sample;
         walk.start(state, std::iter::once(start));
-        let done = finish(&mut walk, state, most, pace).await;
+        let done = finish(&mut walk, state, &extent, pace).await;
         let (taken_share, keys) = (walk.taken_share(), walk.finish());
         self.shared.give_visited(visited);
         Ok(Walked { keys: done?.then_some(keys), taken_share })
@@ -386,15 +406,15 @@ fn plan(eligible: u64, width: usize, share: f64) -> Plan {
     if eligible <= SCAN_MIN || eligible as f64 <= walk { Plan::Scan } else { Plan::Walk }
 }
 
-/// Takes a walk to its end; false where it has compared more than `most` nodes before.
-async fn finish(walk: &mut Walk<'_>, state: &State, most: u64, pace: &dyn Pace) -> Result<bool, FetchError> {
+/// Takes a walk to its end; false where it was given up before, as its extent says.
+async fn finish(walk: &mut Walk<'_>, state: &State, extent: &Extent, pace: &dyn Pace) -> Result<bool, FetchError> {
     loop {
         match walk.step(state) {
             Step::Done => return Ok(true),
             Step::More => {}
             Step::Need(pages) => state.load(&pages).await?,
         }
-        if walk.compared() > most {
+        if walk.compared() > extent.most || (walk.is_sampled() && walk.taken_share() < extent.share_min) {
             return Ok(false);
         }
         if pace.stopped() {

@@ -117,8 +117,10 @@ pub(super) struct Walk<'a> {
     found: BinaryHeap<u64>,
     fresh: Vec<u32>,
     compared: u64,
-    near: u64,
-    taken: u64,
+    /// So many of the first nodes that it goes through are asked whether they are accepted.
+    pub sample: u32,
+    sampled: u32,
+    taken: u32,
 }
 
 impl<'a> Walk<'a> {
@@ -136,7 +138,8 @@ impl<'a> Walk<'a> {
             found,
             fresh,
             compared: 0,
-            near: 0,
+            sample: 0,
+            sampled: 0,
             taken: 0,
         }
     }
@@ -188,6 +191,10 @@ impl<'a> Walk<'a> {
                 return Step::Need(self.pages_ahead(state));
             }
             self.candidates.pop();
+            if self.sampled < self.sample {
+                self.sampled += 1;
+                self.taken += u32::from(self.accept.takes(state, node_of(next)));
+            }
             if self.level == 0 {
                 // Where none of the fresh nodes is nearer, one of these is next.
                 for Reverse(likely) in self.candidates.as_slice().iter().take(3) {
@@ -221,9 +228,14 @@ impl<'a> Walk<'a> {
         self.compared
     }
 
-    /// The share that is accepted of the nodes that came near enough to be kept; 1 where there were none.
+    /// Whether as many nodes as should be were asked whether they are accepted.
+    pub fn is_sampled(&self) -> bool {
+        self.sampled == self.sample
+    }
+
+    /// The share that is accepted of the first nodes that it went through, which are those around the query; 1 where none was asked.
     pub fn taken_share(&self) -> f64 {
-        if self.near == 0 { 1.0 } else { self.taken as f64 / self.near as f64 }
+        if self.sampled == 0 { 1.0 } else { f64::from(self.taken) / f64::from(self.sampled) }
     }
 
     /// Compares the nodes met last.
@@ -237,11 +249,9 @@ impl<'a> Walk<'a> {
                 continue;
             }
             self.candidates.push(Reverse(key));
-            self.near += 1;
             if !self.accept.takes(state, node) {
                 continue;
             }
-            self.taken += 1;
             if worst < u64::MAX
                 && let Some(mut last) = self.found.peek_mut()
             {
