@@ -1,9 +1,11 @@
 //! Distances between vectors and between their codes, by the widest instructions that this machine has.
 //!
-//! [`kernels`] looks once what there is: AVX-512 (with VNNI and VPOPCNTDQ), AVX2 with FMA, or plain code. The plain functions in
+//! [`kernels`] looks once what there is: AVX-512 (with VNNI and VPOPCNTDQ), AVX2 with FMA, NEON, or plain code. The plain functions in
 //! [`scalar`] are the definition; tests hold the others to them. Sums of 32-bit floats are made in another order by
 //! each, so they differ in the last digits; the integer kernels agree to the bit.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 pub mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -51,7 +53,9 @@ pub fn kernels() -> &'static Kernels {
 pub fn all() -> Vec<Kernels> {
     #[cfg(target_arch = "x86_64")]
     return std::iter::once(SCALAR).chain(x86::available()).collect();
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    return std::iter::once(SCALAR).chain(aarch64::available()).collect();
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     return vec![SCALAR];
 }
 
@@ -60,7 +64,9 @@ pub fn all() -> Vec<Kernels> {
 pub fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     x86::prefetch(bytes);
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    aarch64::prefetch(bytes);
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = bytes;
 }
 
@@ -69,7 +75,9 @@ pub fn prefetch(bytes: &[u8]) {
 pub fn prefetch_line<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     x86::prefetch_line(value);
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    aarch64::prefetch_line(value);
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = value;
 }
 
