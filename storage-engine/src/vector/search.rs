@@ -28,7 +28,8 @@ const FILTERED_VIEW_MIN: usize = 4;
 /// Where so much less than its share of all passes a filter near the query, what passes is elsewhere, and a walk is likely to end
 /// before it gets to the nearest of it.
 const SPARSE: f64 = 0.5;
-/// That is told by so many of the nodes around the query that as many as this should pass.
+/// That is told by so many of the nodes around the query that from half as many as this to this should pass: a small cluster of
+/// the query's own that does not is noticed before the walk is out of it, and an even filter is seldom taken for such a one.
 const SPARSE_SAMPLE: f64 = 16.0;
 /// Then a scan is taken up to this many documents: some milliseconds.
 const SPARSE_SCAN_MAX: u64 = 100_000;

@@ -228,9 +228,9 @@ impl<'a> Walk<'a> {
         self.compared
     }
 
-    /// Whether as many nodes as should be were asked whether they are accepted.
+    /// Whether enough nodes were asked whether they are accepted: half of the sample.
     pub fn is_sampled(&self) -> bool {
-        self.sampled == self.sample
+        self.sampled >= self.sample.div_ceil(2)
     }
 
     /// The share that is accepted of the first nodes that it went through, which are those around the query; 1 where none was asked.
