@@ -87,7 +87,9 @@ fn serve(options: Options, import: Option<Import>, open_files: u64, tls: Option<
         failure: Mutex::new(None),
     });
     let cores_shared = shared.clone();
-    let config = CoresConfig { cores: Some(core_count), ..CoresConfig::new(Arc::new(|_| Rc::new(UringDisk))) };
+    let idle_spin = cores_shared.options.idle_spin;
+    let defaults = CoresConfig::new(Arc::new(|_| Rc::new(UringDisk)));
+    let config = CoresConfig { cores: Some(core_count), idle_spin, ..defaults };
     let cores = run_cores(config, move |runtime, mesh| start_core(cores_shared.clone(), runtime, mesh))?;
     for address in &addresses {
         tracing::info!("listening on {scheme}://{address}");

@@ -126,6 +126,8 @@ pub struct Options {
     pub cores: Option<u16>,
     /// Partitions of every new index; `None` to decide by its size.
     pub partitions: Option<u16>,
+    /// How long a core looks for work before it sleeps; `None` for what suits the machine.
+    pub idle_spin: Option<Duration>,
     /// Largest body of a request, unpacked, in bytes.
     pub payload_bytes_max: u64,
     /// How much the log tells.
@@ -277,6 +279,7 @@ impl Values {
             environment: self.required("env")?,
             cores: self.at_least_one("cores")?,
             partitions: self.at_least_one("partitions")?,
+            idle_spin: self.value::<u32>("idle-spin-us")?.map(|us| Duration::from_micros(us.into())),
             payload_bytes_max: self.required::<ByteSize>("http-payload-size-limit")?.0,
             log_level: self.required("log-level")?,
             logs_mode: self.required("experimental-logs-mode")?,

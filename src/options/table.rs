@@ -73,6 +73,12 @@ pub const FLAGS: &[Flag] = &[
         "",
         "Partitions of every new index; by default one, and more when the index grows",
     ),
+    flag(
+        "idle-spin-us",
+        Kind::Number,
+        "",
+        "Microseconds that a core looks for work before it sleeps; by default 100 where the cores have all processors",
+    ),
     flag("no-analytics", Kind::Switch, "", "Accepted; nothing is ever sent"),
     flag("http-payload-size-limit", Kind::Size, "100 MB", "Largest body of a request, unpacked"),
     flag("log-level", Kind::Text, "INFO", "OFF, ERROR, WARN, INFO, DEBUG or TRACE"),

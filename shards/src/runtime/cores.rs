@@ -28,6 +28,9 @@ pub struct CoresConfig {
     pub cores: Option<u16>,
     /// Binds each core to a processor. Ignored where that only hurts: under a quota, or with more cores than processors.
     pub pin: bool,
+    /// How long a core without work looks for some before it sleeps; `None` for 100 microseconds where each core has a processor of its
+    /// own and the cores have all of them, and not at all elsewhere.
+    pub idle_spin: Option<Duration>,
     /// I/O memory each core registers, in bytes; less is taken where the limit of locked memory asks for it.
     pub io_memory_bytes: usize,
     /// Questions one core may have open at another.
@@ -41,7 +44,15 @@ pub struct CoresConfig {
 impl CoresConfig {
     /// The defaults, over a disk.
     pub fn new(disk: DiskFactory) -> Self {
-        Self { cores: None, pin: true, io_memory_bytes: 1 << 20, in_flight_max: IN_FLIGHT_MAX, side_threads: 2, disk }
+        Self {
+            cores: None,
+            pin: true,
+            idle_spin: None,
+            io_memory_bytes: 1 << 20,
+            in_flight_max: IN_FLIGHT_MAX,
+            side_threads: 2,
+            disk,
+        }
     }
 }
 
@@ -74,6 +85,9 @@ pub enum StartError {
 
 /// An executor that has not run for so long is taken to be asleep.
 const ASLEEP_AFTER: Duration = Duration::from_secs(1);
+/// How long a core looks for work before it sleeps. A search takes two cores some tens of microseconds each, and most of what its
+/// client waited for was that they woke up. Twice as long gained nothing, half as long two thirds of it.
+const IDLE_SPIN: Duration = Duration::from_micros(100);
 /// Executors started for one core before that counts as a failure.
 const ATTEMPTS_MAX: usize = 20;
 
@@ -141,6 +155,8 @@ where
     }
     let io_memory = io_memory_bytes(config.io_memory_bytes, core_count, memlock_bytes);
     let pin = config.pin && host.quota.is_none() && usize::from(core_count) <= host.allowed.len();
+    let alone = pin && usize::from(core_count) == host.allowed.len();
+    let idle_spin = config.idle_spin.unwrap_or(if alone { IDLE_SPIN } else { Duration::ZERO });
     let side_threads = SideThreads::start(config.side_threads).map_err(StartError::Thread)?;
     let pulse = Pulse::start(core_count).map_err(StartError::Thread)?;
     let started = Instant::now();
@@ -157,6 +173,7 @@ where
                 .name("core")
                 .io_memory(io_memory)
                 .preempt_timer(PREEMPTION)
+                .spin_before_park(idle_spin)
                 // The default places the helper threads of all executors on the first one's processor.
                 .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
         };
