@@ -117,8 +117,9 @@ pub(super) struct Walk<'a> {
     found: BinaryHeap<u64>,
     fresh: Vec<u32>,
     compared: u64,
-    /// So many of the first nodes that it goes through are asked whether they are accepted.
+    /// So many of the nodes that it goes through from the nearest on are asked whether they are accepted.
     pub sample: u32,
+    nearest: u64,
     sampled: u32,
     taken: u32,
 }
@@ -139,6 +140,7 @@ impl<'a> Walk<'a> {
             fresh,
             compared: 0,
             sample: 0,
+            nearest: u64::MAX,
             sampled: 0,
             taken: 0,
         }
@@ -191,6 +193,10 @@ impl<'a> Walk<'a> {
                 return Step::Need(self.pages_ahead(state));
             }
             self.candidates.pop();
+            if next < self.nearest {
+                // Still on the way to the query: what was met is not around it.
+                (self.nearest, self.sampled, self.taken) = (next, 0, 0);
+            }
             if self.sampled < self.sample {
                 self.sampled += 1;
                 self.taken += u32::from(self.accept.takes(state, node_of(next)));
@@ -233,7 +239,7 @@ impl<'a> Walk<'a> {
         self.sampled >= self.sample.div_ceil(2)
     }
 
-    /// The share that is accepted of the first nodes that it went through, which are those around the query; 1 where none was asked.
+    /// The share that is accepted of the nodes around the query; 1 where none was asked.
     pub fn taken_share(&self) -> f64 {
         if self.sampled == 0 { 1.0 } else { f64::from(self.taken) / f64::from(self.sampled) }
     }
