@@ -30,6 +30,8 @@ pub struct Room {
     pub part_bytes: u64,
     /// Bytes that all caches of this thread, which are those of one core, may keep together.
     pub all_bytes: u64,
+    /// Bytes that they may keep together with what is [`Pinned`] on this thread.
+    pub with_pinned_bytes: u64,
     /// Parts that this one may keep beyond that.
     pub least: usize,
 }
@@ -37,6 +39,31 @@ pub struct Room {
 thread_local! {
     /// Bytes that the caches of this thread keep.
     static KEPT_BYTES: Cell<u64> = const { Cell::new(0) };
+}
+
+thread_local! {
+    /// Sum of what is pinned on this thread.
+    static PINNED_BYTES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Bytes that are always in memory, which leave the caches of this thread less.
+#[derive(Default)]
+pub struct Pinned {
+    bytes: Cell<u64>,
+}
+
+impl Pinned {
+    /// Sets how many they are now. Caches follow when they next take something up.
+    pub fn set(&self, bytes: u64) {
+        let before = self.bytes.replace(bytes);
+        PINNED_BYTES.set((PINNED_BYTES.get() + bytes).saturating_sub(before));
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.set(0);
+    }
 }
 
 impl<T: ?Sized> Drop for ClockCache<T> {
@@ -98,7 +125,8 @@ impl<T: ?Sized> ClockCache<T> {
         }
         if inner.slots[number as usize].is_none() {
             let bytes = self.room.part_bytes;
-            let full = |held: usize| held >= self.room.least.max(1) && KEPT_BYTES.get() + bytes > self.room.all_bytes;
+            let most = self.room.all_bytes.min(self.room.with_pinned_bytes.saturating_sub(PINNED_BYTES.get()));
+            let full = |held: usize| held >= self.room.least.max(1) && KEPT_BYTES.get() + bytes > most;
             while inner.held >= self.room.parts || full(inner.held) {
                 let hand = inner.hand;
                 inner.hand = (hand + 1) % inner.slots.len();
@@ -138,7 +166,7 @@ mod tests {
     use super::*;
 
     fn room(parts: usize) -> Room {
-        Room { parts, part_bytes: 10, all_bytes: u64::MAX, least: 1 }
+        Room { parts, part_bytes: 10, all_bytes: u64::MAX, with_pinned_bytes: u64::MAX, least: 1 }
     }
 
     /// What one cache keeps, another of the same thread cannot; each keeps something.
@@ -162,6 +190,26 @@ mod tests {
         third.put(1, Rc::new(1));
         third.put(2, Rc::new(2));
         assert_eq!((third.held(), third.contains(2)), (1, true));
+    }
+
+    /// What is pinned leaves less, also to caches that are full already.
+    #[test]
+    fn what_is_pinned_leaves_less() {
+        let cache = ClockCache::new(Room { with_pinned_bytes: 100, ..room(20) });
+        let fill = |from: u32| (from..from + 20).for_each(|number| cache.put(number, Rc::new(number)));
+        fill(0);
+        assert_eq!(cache.held(), 10);
+        let pinned = Pinned::default();
+        pinned.set(40);
+        pinned.set(70);
+        fill(20);
+        assert_eq!(cache.held(), 3);
+        pinned.set(1000);
+        fill(40);
+        assert_eq!(cache.held(), 1);
+        drop(pinned);
+        fill(60);
+        assert_eq!(cache.held(), 10);
     }
 
     #[test]

@@ -238,7 +238,13 @@ mod tests {
         second.set(64, Links::default());
 
         let file = futures_lite::future::block_on(MemDisk::new().open("graph".as_ref(), OpenMode::CreateNew));
-        let room = Room { parts: 3, part_bytes: PAGE_BYTES as u64, all_bytes: u64::MAX, least: 3 };
+        let room = Room {
+            parts: 3,
+            part_bytes: PAGE_BYTES as u64,
+            all_bytes: u64::MAX,
+            with_pinned_bytes: u64::MAX,
+            least: 3,
+        };
         let base = Base { name: "graph".into(), file: file.expect("a file"), pages: 3, cache: ClockCache::new(room) };
         for page in 0..3 {
             let once = first.patched(PageNo(page), None);

@@ -121,6 +121,8 @@ pub struct Budget {
     pub vector_bytes: u64,
     /// Pages and vectors that all partitions of this core keep together, bytes.
     pub kept_bytes: u64,
+    /// The same together with the codes and the changes of their graphs, which are always there, bytes.
+    pub with_pinned_bytes: u64,
     /// Where the file of full vectors is larger than this, the system would not keep it in memory either, and vectors are read past
     /// its page cache.
     pub direct_bytes: u64,
@@ -142,12 +144,14 @@ impl Budget {
         graph_bytes: 256 << 20,
         vector_bytes: 256 << 20,
         kept_bytes: u64::MAX,
+        with_pinned_bytes: u64::MAX,
         direct_bytes: u64::MAX,
         overlay_bytes: 8 << 20,
     };
 
     /// The default, but no more than a quarter of the memory that a core may use for codes, another for links and an eighth for
-    /// full vectors; three eighths of it for links and vectors of all partitions.
+    /// full vectors; three eighths of it for links and vectors of all partitions, and less where they and the codes would leave too
+    /// little to the rest of the server.
     pub fn of_core(bytes: u64) -> Self {
         let most = Self::default();
         let part = |of: u64, most: u64| (bytes / of).max(PART_BYTES_MIN).min(most);
@@ -156,6 +160,7 @@ impl Budget {
             graph_bytes: part(4, most.graph_bytes),
             vector_bytes: part(8, most.vector_bytes),
             kept_bytes: part(8, most.kept_bytes / 3) * 3,
+            with_pinned_bytes: bytes.saturating_sub(OTHERS_BYTES_MIN.max(bytes / 4)),
             direct_bytes: part(2, most.direct_bytes),
             overlay_bytes: (bytes / 16).clamp(OVERLAY_BYTES_MIN, most.overlay_bytes),
         }
@@ -164,6 +169,8 @@ impl Budget {
 
 /// Changes that are kept before a merge, however little memory there is.
 const OVERLAY_BYTES_MIN: u64 = 1 << 20;
+/// What a core leaves to all but vectors, at least: with two cores a server with 200,000 documents takes 25 MB of each when it starts.
+const OTHERS_BYTES_MIN: u64 = 40 << 20;
 /// What a core's caches get at least.
 const PART_BYTES_MIN: u64 = 4 << 20;
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 
-use super::cache::{ClockCache, Room};
+use super::cache::{ClockCache, Pinned, Room};
 use super::codes::{self, Coder};
 use super::draft::Draft;
 use super::files::{self, CODES, Changes, FileHeader, Manifest, Records, VECTORS};
@@ -80,7 +80,8 @@ fn shared(
 ) -> Rc<Shared> {
     let part_bytes = u64::from(config.dimensions) * 4;
     let parts = (budget.vector_bytes / part_bytes).min(u64::from(u32::MAX)) as usize;
-    let room = Room { parts, part_bytes, all_bytes: budget.kept_bytes, least: 0 };
+    let room =
+        Room { parts, part_bytes, all_bytes: budget.kept_bytes, with_pinned_bytes: budget.with_pinned_bytes, least: 0 };
     Rc::new(Shared {
         disk,
         folder: folder.to_path_buf(),
@@ -90,6 +91,7 @@ fn shared(
         vectors,
         codes,
         cache: ClockCache::new(room),
+        pinned: Pinned::default(),
         visited: RefCell::default(),
         older: RefCell::default(),
         poisoned: Cell::new(false),
@@ -155,6 +157,7 @@ impl VectorPartition {
     }
 
     fn start(shared: Rc<Shared>, state: State) -> Self {
+        shared.pinned.set(state.pinned_bytes());
         Self { shared, published: Rc::new(RefCell::new(Rc::new(state))), writing: Rc::default() }
     }
 
@@ -186,6 +189,7 @@ impl VectorPartition {
 
     /// Makes a prepared state the one that new snapshots have. Only after the caller's own commit of its epoch.
     pub fn publish(&self, prepared: Prepared) {
+        self.shared.pinned.set(prepared.state.pinned_bytes());
         let old = self.published.replace(Rc::new(prepared.state));
         self.shared.older.borrow_mut().push(Rc::downgrade(&old));
     }
@@ -310,8 +314,13 @@ async fn open_base(shared: &Shared, epoch: u64, pages: u32, mode: OpenMode) -> R
     let name = files::graph_name(epoch);
     let file = shared.disk.open(&shared.folder.join(&name), mode).await?;
     let parts = ((shared.budget.graph_bytes / PAGE_BYTES as u64) as usize).max(PAGES_KEPT_MIN);
-    let room =
-        Room { parts, part_bytes: PAGE_BYTES as u64, all_bytes: shared.budget.kept_bytes, least: PAGES_KEPT_MIN };
+    let room = Room {
+        parts,
+        part_bytes: PAGE_BYTES as u64,
+        all_bytes: shared.budget.kept_bytes,
+        with_pinned_bytes: shared.budget.with_pinned_bytes,
+        least: PAGES_KEPT_MIN,
+    };
     Ok(Base { name, file, pages, cache: ClockCache::new(room) })
 }
 

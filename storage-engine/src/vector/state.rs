@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 use futures_util::future::join_all;
 use roaring::RoaringBitmap;
 
-use super::cache::ClockCache;
+use super::cache::{ClockCache, Pinned};
 use super::chunked::{Chunked, Strides};
 use super::codes::{self, Coder, Comparer};
 use super::files::{self, Records};
@@ -123,6 +123,11 @@ impl State {
         }
     }
 
+    /// Bytes of what is always in memory: codes and the graph's changes.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.codes.bytes() as u64 + self.overlay.bytes()
+    }
+
     /// Keeps a node's code, which is of the kind that files have.
     pub fn set_code(&mut self, coder: &Coder, node: u32, code: &[u8]) {
         let kept = self.codes.get_mut(node);
@@ -231,6 +236,8 @@ pub(super) struct Shared {
     pub codes: Rc<dyn DiskFile>,
     /// Full vectors in memory, by node.
     pub cache: ClockCache<[f32]>,
+    /// What the published state has in memory always.
+    pub pinned: Pinned,
     pub visited: RefCell<Vec<Visited>>,
     /// States that were published before and may still be read.
     pub older: RefCell<Vec<Weak<State>>>,

@@ -23,8 +23,15 @@ use crate::io::Disk;
 const FOLDER: &str = "vectors-of-one";
 
 /// Nothing beyond what must be in memory is, and every commit writes a new file for the graph.
-const TIGHT: Budget =
-    Budget { graph_bytes: 0, vector_bytes: 0, overlay_bytes: 0, code_bytes: 0, kept_bytes: 0, direct_bytes: 0 };
+const TIGHT: Budget = Budget {
+    graph_bytes: 0,
+    vector_bytes: 0,
+    overlay_bytes: 0,
+    code_bytes: 0,
+    kept_bytes: 0,
+    with_pinned_bytes: 0,
+    direct_bytes: 0,
+};
 
 fn folder() -> &'static Path {
     Path::new(FOLDER)
