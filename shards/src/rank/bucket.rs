@@ -191,7 +191,8 @@ impl BucketWork {
 
     /// Costs that a document must undercut to be of use, when there are enough others: those of the worst that was kept, as
     /// far as no sort rule comes between. Documents come by rising number, so that an equal one comes too late; not so where
-    /// whole buckets are wanted, or a sort rule is yet to tell them apart. Never rises: what was once left out for it is not looked at again.
+    /// whole buckets are wanted, or a sort rule is yet to tell them apart. Never rises: what was once left out for it is not
+    /// looked at again.
     pub fn bar(&mut self, plan: &RankPlan, taken: &Taken) -> Option<Costs> {
         self.sort_out(plan, taken);
         self.bar.clone()
@@ -203,7 +204,9 @@ impl BucketWork {
         let rules = &plan.rules.rules[self.leading_sorts..];
         let comparable = rules.iter().take_while(|rule| rule.is_graph()).count();
         let mut bar: Costs = worst.costs.iter().take(comparable).copied().collect();
-        if (plan.whole_buckets || comparable < rules.len())
+        // One that is shorter than the costs lets equal ones pass as it is.
+        if bar.len() == worst.costs.len()
+            && (plan.whole_buckets || comparable < rules.len())
             && let Some(last) = bar.last_mut()
         {
             *last += 1;
