@@ -42,15 +42,8 @@ impl Client {
             self.stream = open(&self.address)?;
         }
         self.request.clear();
-        let (request, address) = (&mut self.request, &self.address);
-        write!(request, "{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {}\r\n", body.len())?;
-        if !body.is_empty() {
-            write!(request, "Content-Type: {kind}\r\n")?;
-        }
-        if let Some(key) = &self.key {
-            write!(request, "Authorization: Bearer {key}\r\n")?;
-        }
-        request.extend_from_slice(b"\r\n");
+        let request = &mut self.request;
+        write_head(request, (method, path), &self.address, self.key.as_deref(), (kind, body.len()))?;
         // One write for small requests, so that they leave in one packet.
         if body.len() < 64 << 10 {
             request.extend_from_slice(body);
@@ -150,6 +143,25 @@ impl Client {
             }
         }
     }
+}
+
+/// Writes the head of a request for a method and a path, with a body of a kind and a length.
+pub fn write_head(
+    out: &mut Vec<u8>,
+    (method, path): (&str, &str),
+    address: &str,
+    key: Option<&str>,
+    (kind, length): (&str, usize),
+) -> io::Result<()> {
+    write!(out, "{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n")?;
+    if length > 0 {
+        write!(out, "Content-Type: {kind}\r\n")?;
+    }
+    if let Some(key) = key {
+        write!(out, "Authorization: Bearer {key}\r\n")?;
+    }
+    out.extend_from_slice(b"\r\n");
+    Ok(())
 }
 
 fn open(address: &str) -> io::Result<BufReader<TcpStream>> {

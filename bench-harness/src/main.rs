@@ -4,6 +4,7 @@
 // A load generator blocks by design: it runs beside the server, not inside it.
 #![allow(clippy::disallowed_methods)]
 
+mod closed;
 mod differ;
 mod export;
 mod http;

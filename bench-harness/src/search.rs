@@ -2,6 +2,7 @@
 //! rate, latency counted from the moment a search was due, so that a stalled server cannot hide its stall).
 
 use std::io;
+use std::net::ToSocketAddrs;
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +11,10 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use hdrhistogram::Histogram;
 
-use crate::Servers;
-use crate::http::Client;
+use crate::http::{Client, write_head};
 use crate::queries::{self, Kind};
 use crate::report::{median, print_host};
+use crate::{Servers, closed};
 
 /// How searches arrive.
 pub struct Shape {
@@ -56,9 +57,17 @@ pub fn rounds_while(
     Ok(all)
 }
 
-/// One round against one server.
+/// Threads of a closed loop at most: half of the processors, so that as much is left to a server on the same machine.
+fn threads_max() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get().div_ceil(2))
+}
+
+/// One round against one server. Clients that wait for times of their own have a thread each.
 pub fn round(address: &str, servers: &Servers, bodies: &[Vec<u8>], shape: &Shape) -> io::Result<Round> {
-    let path = format!("/indexes/{}/search", servers.index);
+    if shape.rate.is_none() && shape.clients > threads_max() {
+        return closed_round(address, servers, bodies, shape);
+    }
+    let path = path(servers);
     let start_line = Barrier::new(shape.clients);
     let began = Instant::now();
     let results: Vec<io::Result<Histogram<u64>>> = std::thread::scope(|scope| {
@@ -72,11 +81,52 @@ pub fn round(address: &str, servers: &Servers, bodies: &[Vec<u8>], shape: &Shape
                 })
             })
             .collect();
-        workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap_or_else(|_| Err(io::Error::other("a client panicked"))))
-            .collect()
+        workers.into_iter().map(joined).collect()
     });
+    together(results, began)
+}
+
+fn path(servers: &Servers) -> String {
+    format!("/indexes/{}/search", servers.index)
+}
+
+/// A closed loop of more clients than threads.
+fn closed_round(address: &str, servers: &Servers, bodies: &[Vec<u8>], shape: &Shape) -> io::Result<Round> {
+    let (path, threads) = (path(servers), threads_max());
+    let requests = bodies.iter().map(|body| {
+        let mut request = Vec::with_capacity(body.len() + 256);
+        let kind = ("application/json", body.len());
+        write_head(&mut request, ("POST", &path), address, servers.key.as_deref(), kind)?;
+        request.extend_from_slice(body);
+        Ok(request)
+    });
+    let requests: Vec<Vec<u8>> = requests.collect::<io::Result<_>>()?;
+    let place = address.to_socket_addrs()?.next().ok_or_else(|| io::Error::other("no such address"))?;
+    let length = Duration::from_secs_f64(shape.seconds);
+    let began = Instant::now();
+    let results: Vec<io::Result<Histogram<u64>>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let requests = &requests;
+                scope.spawn(move || {
+                    let mut latency = new_histogram();
+                    let clients = (thread..shape.clients).step_by(threads);
+                    closed::run(place, clients, requests, length, &mut latency).map(|()| latency)
+                })
+            })
+            .collect();
+        workers.into_iter().map(joined).collect()
+    });
+    together(results, began)
+}
+
+/// What a client's thread ended with.
+fn joined(worker: std::thread::ScopedJoinHandle<'_, io::Result<Histogram<u64>>>) -> io::Result<Histogram<u64>> {
+    worker.join().unwrap_or_else(|_| Err(io::Error::other("a client panicked")))
+}
+
+/// What all clients' threads saw since they began.
+fn together(results: Vec<io::Result<Histogram<u64>>>, began: Instant) -> io::Result<Round> {
     let mut latency = new_histogram();
     for result in results {
         latency.add(result?).map_err(io::Error::other)?;

@@ -13,6 +13,7 @@ use crate::error::UserError;
 use crate::facets::columns::ColumnError;
 use crate::facets::source::FacetSource;
 use crate::ids::{DocId, LocalDocId};
+use crate::runtime::pause_at;
 use crate::settings::{FacetOrder, Settings, covers_subtree};
 use crate::text::dictionary::TypoAutomaton;
 
@@ -105,7 +106,7 @@ impl FacetHits {
                 }
             }
             hits.push((value, hit));
-            pause_at(hits.len(), pace).await;
+            pause_at(hits.len(), VALUES_PER_LOOK, pace).await;
         }
         Self { hits }
     }
@@ -152,17 +153,10 @@ async fn first<K: Ord, T>(keyed: impl Iterator<Item = (K, T)>, limit: usize, pac
         if best.len() >= limit.saturating_mul(2).saturating_add(VALUES_PER_LOOK) {
             cut(&mut best);
         }
-        pause_at(at, pace).await;
+        pause_at(at, VALUES_PER_LOOK, pace).await;
     }
     cut(&mut best);
     best.into_iter().map(|(_, item)| item).collect()
-}
-
-/// Lets others run when they wait, after so many values.
-async fn pause_at(at: usize, pace: &dyn Pace) {
-    if at.is_multiple_of(VALUES_PER_LOOK) && pace.due() {
-        pace.pause().await;
-    }
 }
 
 /// The form of search words: lower-case and without accents.

@@ -16,6 +16,7 @@ use super::evaluate::{NodeSet, is_next};
 use super::paths::{Path, Step, term_after, without_classes};
 use super::plan::{Costs, RankPlan, RankedDoc, SortBy, SortValue};
 use super::rules::Rule;
+use crate::runtime::pause_at;
 
 /// What scores need to know of the documents of a partition.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -354,13 +355,6 @@ impl<'a> Scorer<'a> {
 /// Kinds of documents that are looked at between two looks at whether others wait.
 const PROFILES_PER_LOOK: usize = 256;
 
-/// Lets others run when they wait, after so many kinds of documents.
-async fn pause_at(at: usize, pace: &dyn Pace) {
-    if at % PROFILES_PER_LOOK == PROFILES_PER_LOOK - 1 && pace.due() {
-        pace.pause().await;
-    }
-}
-
 /// The profiles of a bucket of which this holds.
 async fn narrowed<'a>(
     profiles: Rc<Vec<&'a Profile>>,
@@ -374,7 +368,7 @@ async fn narrowed<'a>(
             (None, false) => some = Some(profiles[..at].to_vec()),
             (Some(_), false) | (None, true) => {}
         }
-        pause_at(at, pace).await;
+        pause_at(at, PROFILES_PER_LOOK, pace).await;
     }
     some.map_or(profiles, Rc::new)
 }
@@ -407,7 +401,7 @@ async fn sorted(found: impl Iterator<Item = Option<Path>>, pace: &dyn Pace) -> V
             paths.dedup();
             distinct = paths.len();
         }
-        pause_at(at, pace).await;
+        pause_at(at, PROFILES_PER_LOOK, pace).await;
     }
     paths.sort_unstable();
     paths.dedup();

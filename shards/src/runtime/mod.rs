@@ -19,6 +19,7 @@ mod cores;
 mod glommio;
 mod host;
 mod once;
+mod pace;
 mod panics;
 mod pulse;
 mod side_threads;
@@ -29,6 +30,7 @@ mod tests;
 
 pub use cores::{CoresConfig, CoresHandle, DiskFactory, StartError, run_cores};
 pub use once::{OnceReceiver, OnceSender, once};
+pub use pace::pause_at;
 pub use panics::{Panicked, catch_panic, panic_text};
 pub use sim::{SimCluster, SimConfig, SimDiskFactory, SimEnd};
 

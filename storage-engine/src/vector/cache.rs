@@ -5,14 +5,78 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 struct Slot<T: ?Sized> {
-    value: Rc<T>,
+    number: u32,
     used: bool,
+    value: Rc<T>,
 }
 
+/// The parts that are kept lie side by side, so that the hand never passes over those that are not: of a file that is much larger
+/// than memory these are nearly all.
 struct Slots<T: ?Sized> {
-    slots: Vec<Option<Slot<T>>>,
-    held: usize,
+    /// For each number one more than its place in `kept`, 0 for what is not there.
+    places: Vec<u32>,
+    kept: Vec<Slot<T>>,
+    /// The place that is looked at next.
     hand: usize,
+}
+
+impl<T: ?Sized> Slots<T> {
+    #[inline(always)]
+    fn get(&self, number: u32) -> Option<&Slot<T>> {
+        self.kept.get(self.place(number)?)
+    }
+
+    #[inline(always)]
+    fn get_mut(&mut self, number: u32) -> Option<&mut Slot<T>> {
+        let place = self.place(number)?;
+        self.kept.get_mut(place)
+    }
+
+    #[inline(always)]
+    fn place(&self, number: u32) -> Option<usize> {
+        Some(self.places.get(number as usize)?.checked_sub(1)? as usize)
+    }
+
+    /// Notes where the part at `place` is.
+    fn settle(&mut self, place: usize) {
+        self.places[self.kept[place].number as usize] = place as u32 + 1;
+    }
+
+    fn remove(&mut self, place: usize) {
+        let slot = self.kept.swap_remove(place);
+        self.places[slot.number as usize] = 0;
+        if place < self.kept.len() {
+            self.settle(place);
+        }
+    }
+
+    /// Gives up the first part that was not used since the hand last came by. There is one at least.
+    fn give_up_one(&mut self) {
+        loop {
+            if self.hand >= self.kept.len() {
+                self.hand = 0;
+            }
+            if !std::mem::take(&mut self.kept[self.hand].used) {
+                break;
+            }
+            self.hand += 1;
+        }
+        self.remove(self.hand);
+    }
+
+    /// Adds a part behind the hand, in the place of what was given up last.
+    fn add(&mut self, slot: Slot<T>) {
+        let (number, last) = (slot.number as usize, self.kept.len());
+        if self.places.len() <= number {
+            self.places.resize(number + 1, 0);
+        }
+        let place = self.hand.min(last);
+        self.kept.push(slot);
+        self.kept.swap(place, last);
+        self.settle(place);
+        self.settle(last);
+        self.hand = place + 1;
+    }
 }
 
 /// Parts of a file by number.
@@ -39,9 +103,6 @@ pub struct Room {
 thread_local! {
     /// Bytes that the caches of this thread keep.
     static KEPT_BYTES: Cell<u64> = const { Cell::new(0) };
-}
-
-thread_local! {
     /// Sum of what is pinned on this thread.
     static PINNED_BYTES: Cell<u64> = const { Cell::new(0) };
 }
@@ -76,7 +137,7 @@ impl<T: ?Sized> Drop for ClockCache<T> {
 impl<T: ?Sized> ClockCache<T> {
     /// Keeps nothing yet.
     pub fn new(room: Room) -> Self {
-        Self { inner: RefCell::new(Slots { slots: Vec::new(), held: 0, hand: 0 }), room }
+        Self { inner: RefCell::new(Slots { places: Vec::new(), kept: Vec::new(), hand: 0 }), room }
     }
 
     /// Parts kept at most.
@@ -87,7 +148,7 @@ impl<T: ?Sized> ClockCache<T> {
     /// The part, if it is kept.
     pub fn get(&self, number: u32) -> Option<Rc<T>> {
         let mut inner = self.inner.borrow_mut();
-        let slot = inner.slots.get_mut(number as usize)?.as_mut()?;
+        let slot = inner.get_mut(number)?;
         slot.used = true;
         Some(slot.value.clone())
     }
@@ -96,7 +157,7 @@ impl<T: ?Sized> ClockCache<T> {
     #[inline]
     pub fn with<R>(&self, number: u32, look: impl FnOnce(&T) -> R) -> Option<R> {
         let mut inner = self.inner.borrow_mut();
-        let slot = inner.slots.get_mut(number as usize)?.as_mut()?;
+        let slot = inner.get_mut(number)?;
         slot.used = true;
         Some(look(&slot.value))
     }
@@ -104,13 +165,12 @@ impl<T: ?Sized> ClockCache<T> {
     /// As [`Self::with`], but does not count as use.
     #[inline]
     pub fn peek<R>(&self, number: u32, look: impl FnOnce(&T) -> R) -> Option<R> {
-        let inner = self.inner.borrow();
-        Some(look(&inner.slots.get(number as usize)?.as_ref()?.value))
+        Some(look(&self.inner.borrow().get(number)?.value))
     }
 
     /// Whether the part is kept.
     pub fn contains(&self, number: u32) -> bool {
-        self.inner.borrow().slots.get(number as usize).is_some_and(Option::is_some)
+        self.inner.borrow().get(number).is_some()
     }
 
     /// Keeps the part, giving up others where the budget is reached.
@@ -119,45 +179,33 @@ impl<T: ?Sized> ClockCache<T> {
             return;
         }
         let mut inner = self.inner.borrow_mut();
-        let inner = &mut *inner;
-        if inner.slots.len() <= number as usize {
-            inner.slots.resize_with(number as usize + 1, || None);
+        if let Some(slot) = inner.get_mut(number) {
+            (slot.value, slot.used) = (value, true);
+            return;
         }
-        if inner.slots[number as usize].is_none() {
-            let bytes = self.room.part_bytes;
-            let most = self.room.all_bytes.min(self.room.with_pinned_bytes.saturating_sub(PINNED_BYTES.get()));
-            let full = |held: usize| held >= self.room.least.max(1) && KEPT_BYTES.get() + bytes > most;
-            while inner.held >= self.room.parts || full(inner.held) {
-                let hand = inner.hand;
-                inner.hand = (hand + 1) % inner.slots.len();
-                match &mut inner.slots[hand] {
-                    Some(slot) if slot.used => slot.used = false,
-                    kept @ Some(_) => {
-                        *kept = None;
-                        inner.held -= 1;
-                        KEPT_BYTES.set(KEPT_BYTES.get().saturating_sub(bytes));
-                    }
-                    None => {}
-                }
-            }
-            inner.held += 1;
-            KEPT_BYTES.set(KEPT_BYTES.get() + bytes);
+        let bytes = self.room.part_bytes;
+        let most = self.room.all_bytes.min(self.room.with_pinned_bytes.saturating_sub(PINNED_BYTES.get()));
+        let full = |held: usize| held >= self.room.least.max(1) && KEPT_BYTES.get() + bytes > most;
+        while inner.kept.len() >= self.room.parts || full(inner.kept.len()) {
+            inner.give_up_one();
+            KEPT_BYTES.set(KEPT_BYTES.get().saturating_sub(bytes));
         }
-        inner.slots[number as usize] = Some(Slot { value, used: true });
+        inner.add(Slot { number, used: true, value });
+        KEPT_BYTES.set(KEPT_BYTES.get() + bytes);
     }
 
     /// Gives up a part that is about to change.
     pub fn forget(&self, number: u32) {
         let mut inner = self.inner.borrow_mut();
-        if inner.slots.get_mut(number as usize).and_then(Option::take).is_some() {
-            inner.held -= 1;
+        if let Some(place) = inner.place(number) {
+            inner.remove(place);
             KEPT_BYTES.set(KEPT_BYTES.get().saturating_sub(self.room.part_bytes));
         }
     }
 
     /// Parts kept.
     pub fn held(&self) -> usize {
-        self.inner.borrow().held
+        self.inner.borrow().kept.len()
     }
 }
 
@@ -227,6 +275,26 @@ mod tests {
         cache.forget(20);
         cache.forget(20);
         assert_eq!(cache.held(), 2);
+    }
+
+    /// Whatever is put and forgotten, each part that is kept is found under its number, and no other.
+    #[test]
+    fn parts_are_found_under_their_numbers() {
+        let cache = ClockCache::new(room(7));
+        let mut seed = 1u32;
+        for _ in 0..3000 {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let number = seed >> 16 & 31;
+            match seed >> 28 {
+                0..3 => cache.forget(number),
+                3..8 => drop(cache.get(number)),
+                _ => cache.put(number, Rc::new(number)),
+            }
+            let found: Vec<u32> = (0..40).filter(|number| cache.contains(*number)).collect();
+            assert!(found.len() == cache.held() && found.len() <= 7);
+            assert!(found.iter().all(|number| cache.peek(*number, |value| value == number) == Some(true)));
+        }
+        assert_eq!(cache.held(), 7);
     }
 
     #[test]

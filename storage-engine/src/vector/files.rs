@@ -184,12 +184,17 @@ impl Changes {
         out
     }
 
+    /// Bytes of the frame at the front of `bytes`, as its header has it; none where the header is not whole.
+    pub fn frame_bytes(bytes: &[u8]) -> Option<usize> {
+        usize::try_from(Reader(bytes).u64()?).ok()?.checked_add(FRAME_HEADER_BYTES)
+    }
+
     /// The changes of the frame at the front of `bytes` and the frame's length; none where it is not whole, or names a
     /// node that is not below `nodes`.
     pub fn decode(bytes: &[u8], nodes: u32) -> Option<(Self, usize)> {
+        let frame = bytes.get(..Self::frame_bytes(bytes)?)?;
         let mut header = Reader(bytes);
         let (len, sum) = (header.u64()?, header.u64()?);
-        let frame = bytes.get(..FRAME_HEADER_BYTES.checked_add(usize::try_from(len).ok()?)?)?;
         if checksum(len, &frame[16..]) != sum {
             return None;
         }
@@ -324,6 +329,7 @@ mod tests {
         let (read, len) = Changes::decode(&[&frame[..], b"next"].concat(), 10).expect("a frame");
         assert_eq!((len, format!("{read:?}")), (frame.len(), format!("{changes:?}")));
         assert!(Changes::decode(&frame, 9).is_none(), "node 9 is not below 9");
+        assert_eq!((Changes::frame_bytes(&frame[..8]), Changes::frame_bytes(&frame[..7])), (Some(frame.len()), None));
         for (original, decodes) in [
             (&bytes, &(|b: &[u8]| Manifest::decode(b).is_some()) as &dyn Fn(&[u8]) -> bool),
             (&frame, &|b| Changes::decode(b, 10).is_some()),

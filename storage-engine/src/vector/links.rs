@@ -97,6 +97,9 @@ impl Patch {
             self.records[rank] = links;
         } else {
             self.mask |= 1 << at;
+            // Room for what is there and no more: as many changes are kept as memory allows, so that half of it must not lie idle. The
+            // allocator's own sizes leave some for the next.
+            self.records.reserve_exact(1);
             self.records.insert(rank, links);
         }
     }

@@ -25,6 +25,8 @@ const PAGES_KEPT_MIN: usize = 256;
 const PAGES_PER_WRITE: u32 = 256;
 /// Nodes in a frame of links at most: some hundred microseconds of work.
 const NODES_PER_FRAME: usize = 2048;
+/// Bytes of frames read at once when opening; few in tests, so that frames are longer and shorter than that.
+const FRAME_BYTES_PER_READ: usize = if cfg!(test) { 1 << 10 } else { 1 << 20 };
 /// Codes read at once when opening.
 const CODES_PER_READ: u32 = 1024;
 
@@ -79,9 +81,7 @@ fn shared(
     codes: Rc<dyn DiskFile>,
 ) -> Rc<Shared> {
     let part_bytes = u64::from(config.dimensions) * 4;
-    let parts = (budget.vector_bytes / part_bytes).min(u64::from(u32::MAX)) as usize;
-    let room =
-        Room { parts, part_bytes, all_bytes: budget.kept_bytes, with_pinned_bytes: budget.with_pinned_bytes, least: 0 };
+    let room = room(&budget, budget.vector_bytes, part_bytes, 0);
     Rc::new(Shared {
         disk,
         folder: folder.to_path_buf(),
@@ -286,7 +286,8 @@ async fn read_graph(shared: &Shared, state: &mut State, manifest: &Manifest, pac
     Ok(())
 }
 
-/// Applies the frames at these bytes, one after another.
+/// Applies the frames at these bytes, one after another. A piece of the file at a time: the changes of a graph may be as long as
+/// a small machine's memory, and what is read is needed only until it is applied.
 async fn read_frames(
     file: &dyn DiskFile,
     name: &str,
@@ -294,33 +295,42 @@ async fn read_frames(
     state: &mut State,
     pace: &dyn Pace,
 ) -> Result<(), FetchError> {
-    let bytes = file.read_at(place.start, (place.end - place.start) as usize).await?;
-    let mut at = 0;
-    while at < bytes.len() {
-        let Some((changes, len)) = Changes::decode(&bytes[at..], state.node_count) else {
-            let number = place.start + at as u64;
-            return Err(FetchError::Damaged { file: name.to_owned(), what: "frame at", number });
-        };
-        apply(state, changes);
-        at += len;
-        if pace.due() {
-            pace.pause().await;
+    let mut at = place.start;
+    let mut wanted = FRAME_BYTES_PER_READ;
+    while at < place.end {
+        let bytes = file.read_at(at, wanted.min((place.end - at) as usize)).await?;
+        let mut used = 0;
+        while let Some((changes, len)) = Changes::decode(&bytes[used..], state.node_count) {
+            apply(state, changes);
+            used += len;
+            if pace.due() {
+                pace.pause().await;
+            }
         }
+        // The piece ends within a frame, which is read anew from its start, and whole where it is longer than a piece.
+        wanted = FRAME_BYTES_PER_READ;
+        if used == 0 {
+            let whole = Changes::frame_bytes(&bytes).filter(|whole| *whole > bytes.len());
+            match whole.filter(|whole| *whole as u64 <= place.end - at) {
+                Some(whole) => wanted = whole,
+                None => return Err(FetchError::Damaged { file: name.to_owned(), what: "frame at", number: at }),
+            }
+        }
+        at += used as u64;
     }
     Ok(())
+}
+
+/// Room for `bytes` in parts of `part_bytes`, but for `least` parts in any case, beside what the core's other caches keep.
+fn room(budget: &Budget, bytes: u64, part_bytes: u64, least: usize) -> Room {
+    let parts = ((bytes / part_bytes).min(u64::from(u32::MAX)) as usize).max(least);
+    Room { parts, part_bytes, all_bytes: budget.kept_bytes, with_pinned_bytes: budget.with_pinned_bytes, least }
 }
 
 async fn open_base(shared: &Shared, epoch: u64, pages: u32, mode: OpenMode) -> Result<Base, DiskError> {
     let name = files::graph_name(epoch);
     let file = shared.disk.open(&shared.folder.join(&name), mode).await?;
-    let parts = ((shared.budget.graph_bytes / PAGE_BYTES as u64) as usize).max(PAGES_KEPT_MIN);
-    let room = Room {
-        parts,
-        part_bytes: PAGE_BYTES as u64,
-        all_bytes: shared.budget.kept_bytes,
-        with_pinned_bytes: shared.budget.with_pinned_bytes,
-        least: PAGES_KEPT_MIN,
-    };
+    let room = room(&shared.budget, shared.budget.graph_bytes, PAGE_BYTES as u64, PAGES_KEPT_MIN);
     Ok(Base { name, file, pages, cache: ClockCache::new(room) })
 }
 

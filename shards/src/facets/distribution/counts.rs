@@ -7,6 +7,7 @@ use storage_engine::vector::Pace;
 
 use crate::facets::columns::DocValues;
 use crate::ids::DocId;
+use crate::runtime::pause_at;
 
 /// Counts of all facets of a plan, in its order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -140,7 +141,7 @@ impl StringCounts {
             }
             one = if order.is_le() { mine.next() } else { one };
             other = if order.is_ge() { theirs.next() } else { other };
-            pause_at(at, pace).await;
+            pause_at(at, VALUES_PER_LOOK, pace).await;
         }
         all
     }
@@ -148,13 +149,6 @@ impl StringCounts {
 
 /// Values that are merged or put into order between two looks at whether others wait.
 pub(super) const VALUES_PER_LOOK: usize = 256;
-
-/// Lets others run when they wait, after so many values.
-pub(super) async fn pause_at(at: usize, pace: &dyn Pace) {
-    if at.is_multiple_of(VALUES_PER_LOOK) && pace.due() {
-        pace.pause().await;
-    }
-}
 
 impl FacetCounts {
     /// The counts of several partitions under the same plan together.
@@ -230,7 +224,7 @@ async fn merged_numbers(mine: &[(u64, u64)], theirs: &[(u64, u64)], pace: &dyn P
     } {
         count += theirs.next_if(|other| other.0 == bits).map_or(0, |other| other.1);
         all.push((bits, count));
-        pause_at(all.len(), pace).await;
+        pause_at(all.len(), VALUES_PER_LOOK, pace).await;
     }
     all
 }

@@ -8,10 +8,11 @@ use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use storage_engine::vector::Pace;
 
-use super::counts::{FacetCounts, FieldCounts, StringCount, VALUES_PER_LOOK, pause_at};
+use super::counts::{FacetCounts, FieldCounts, StringCount, VALUES_PER_LOOK};
 use super::{EXACT_DOCUMENTS_MAX, FacetPlan};
 use crate::facets::normalise::{number_of_bits, number_text};
 use crate::rank::runs::Runs;
+use crate::runtime::pause_at;
 use crate::settings::FacetOrder;
 
 /// Facets as they are answered.
@@ -106,7 +107,7 @@ async fn walked(
             if shown.values.len() as u64 == values_max {
                 break;
             }
-            pause_at(at, pace).await;
+            pause_at(at, VALUES_PER_LOOK, pace).await;
         }
     }
     shown.values
@@ -135,12 +136,12 @@ async fn sorted<T>(items: impl Iterator<Item = T>, compare: impl Fn(&T, &T) -> O
         run.sort_unstable_by(&compare);
         count += run.len();
         runs.push(run, &compare);
-        pause_at(0, pace).await;
+        pause_at(0, VALUES_PER_LOOK, pace).await;
     }
     let mut sorted = Vec::with_capacity(count);
     while let Some(item) = runs.pop(&compare) {
         sorted.push(item);
-        pause_at(sorted.len(), pace).await;
+        pause_at(sorted.len(), VALUES_PER_LOOK, pace).await;
     }
     sorted
 }
