@@ -9,6 +9,7 @@ pub mod facet_values;
 pub mod federated;
 pub mod gather;
 pub mod hybrid;
+mod json_array;
 pub mod known;
 mod merge;
 pub mod messages;

@@ -16,6 +16,8 @@ use super::state::State;
 
 /// Nodes expanded in a step: about thirty microseconds.
 const HOPS_PER_STEP: usize = 16;
+/// Candidates whose links are fetched into the processor's cache ahead.
+const LINKS_AHEAD: usize = 3;
 /// Pages asked for at once when one is missing: those of the next candidates, too.
 const PAGES_AHEAD: usize = 4;
 
@@ -203,7 +205,7 @@ impl<'a> Walk<'a> {
             }
             if self.level == 0 {
                 // Where none of the fresh nodes is nearer, one of these is next.
-                for Reverse(likely) in self.candidates.as_slice().iter().take(3) {
+                for Reverse(likely) in self.candidates.as_slice().iter().take(LINKS_AHEAD) {
                     state.prefetch_bottom(node_of(*likely));
                 }
             }

@@ -15,8 +15,9 @@ use crate::format::{FederationMark, FormatPlan, HitExtras, MatchWords, MergingMa
 use crate::ids::DocId;
 use crate::rank::score::Scorer;
 use crate::search::answer::SearchError;
-use crate::search::gather::{Ask, Gather, SearchedIndex, by_owner, json_array_in_steps, unexpected};
+use crate::search::gather::{Ask, Gather, SearchedIndex, by_owner, unexpected};
 use crate::search::hybrid::{FoundHit, Whole, find};
+use crate::search::json_array::json_array_in_steps;
 use crate::search::merge::Ranked;
 use crate::search::messages::{PartQuestion, PartReply};
 use crate::search::narrow::narrow;

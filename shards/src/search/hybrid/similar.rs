@@ -12,7 +12,8 @@ use crate::format::{FormatPlan, HitExtras, MatchWords};
 use crate::ids::{DocId, PartitionNo};
 use crate::rank::VectorQuery;
 use crate::search::answer::SearchError;
-use crate::search::gather::{Ask, Gather, SearchedIndex, json_array, unexpected};
+use crate::search::gather::{Ask, Gather, SearchedIndex, unexpected};
+use crate::search::json_array::json_array_in_steps;
 use crate::search::messages::{NearQuestion, PartQuestion, PartReply};
 use crate::search::part::Pacer;
 use crate::search::request::{FormatRequest, PageRequest, SearchRequest};
@@ -65,7 +66,7 @@ pub async fn similar(
     let format = FormatPlan::new(&search, index.settings, index.fields, MatchWords::default());
     let hits = gather.fetch(hits, Arc::new(format)).await?;
     let total = total.min(index.settings.pagination.max_total_hits);
-    Ok(SimilarAnswer { hits: json_array(&hits), total })
+    Ok(SimilarAnswer { hits: json_array_in_steps(&hits, pacer).await, total })
 }
 
 fn extras(request: &SimilarRequest, score: f32) -> HitExtras {
