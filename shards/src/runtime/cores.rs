@@ -26,7 +26,7 @@ pub type DiskFactory = Arc<dyn Fn(CoreId) -> Rc<dyn Disk> + Send + Sync>;
 pub struct CoresConfig {
     /// How many; `None` for one per processor, within the cgroup's quota. More than processors is allowed, for tests.
     pub cores: Option<u16>,
-    /// Binds each core to a processor. Ignored where that only hurts: under a quota, or with more cores than processors.
+    /// Binds each core to a processor. Ignored where that only hurts: under a quota, or with more cores than processors or fewer.
     pub pin: bool,
     /// How long a core without work looks for some before it sleeps; `None` for 100 microseconds where each core has a processor of its
     /// own and the cores have all of them, and not at all elsewhere.
@@ -154,9 +154,10 @@ where
         return Err(StartError::LockedMemory { bytes: memlock_bytes });
     }
     let io_memory = io_memory_bytes(config.io_memory_bytes, core_count, memlock_bytes);
-    let pin = config.pin && host.quota.is_none() && usize::from(core_count) <= host.allowed.len();
-    let alone = pin && usize::from(core_count) == host.allowed.len();
-    let idle_spin = config.idle_spin.unwrap_or(if alone { IDLE_SPIN } else { Duration::ZERO });
+    // One that takes a part of what it may use leaves the others theirs: pinned, two such servers would share the first processors
+    // while the rest lie idle.
+    let pin = config.pin && host.quota.is_none() && usize::from(core_count) == host.allowed.len();
+    let idle_spin = config.idle_spin.unwrap_or(if pin { IDLE_SPIN } else { Duration::ZERO });
     let side_threads = SideThreads::start(config.side_threads).map_err(StartError::Thread)?;
     let pulse = Pulse::start(core_count).map_err(StartError::Thread)?;
     let started = Instant::now();
