@@ -19,6 +19,8 @@ const INDEX: &str = "equal";
 const DOCUMENTS: u64 = 2500;
 /// Bytes of one request.
 const PIECE_BYTES: usize = 1 << 20;
+/// The share of queries that ask by vectors, alone or with words.
+const BY_VECTORS: f64 = 0.4;
 /// The last rule leaves no two documents equal: the order of equals depends on where they are.
 const SETTINGS: &str = r#"{"rankingRules": ["words", "typo", "proximity", "attribute", "sort", "exactness", "id:asc"],
     "filterableAttributes": ["kind", "pos", "rank"], "sortableAttributes": ["rank", "id"],
@@ -44,12 +46,24 @@ fn made_up(rng: &mut StdRng) -> Vec<String> {
     };
     let document = |id: u64| {
         let kind = ["a", "b", "c"][rng.random_range(0..3)];
-        let vectors = if rng.random_bool(0.9) { json!({"m": vector(rng)}) } else { json!({"m": null}) };
+        let vectors = vectors(rng);
         json!({"id": id, "title": text(rng, 4), "text": text(rng, 25), "kind": kind, "rank": rng.random_range(0..50),
             "_vectors": vectors})
         .to_string()
     };
     (0..DOCUMENTS).map(document).collect()
+}
+
+/// What stands under `_vectors`: most documents have a vector.
+fn vectors(rng: &mut StdRng) -> Value {
+    if rng.random_bool(0.9) { json!({"m": vector(rng)}) } else { json!({"m": null}) }
+}
+
+/// A document of a file, with a vector of its own.
+fn with_vectors(line: &str, rng: &mut StdRng) -> String {
+    let mut document: Map<String, Value> = serde_json::from_str(line).expect("each line is a document");
+    document.insert("_vectors".into(), vectors(rng));
+    Value::Object(document).to_string()
 }
 
 fn vector(rng: &mut StdRng) -> Vec<f32> {
@@ -74,7 +88,7 @@ fn load(host: &Host, documents: &[String]) {
 }
 
 /// A query of words of the documents, some of them cut, some misspelt, with what else a search may say.
-fn query(rng: &mut StdRng, texts: &[Vec<String>], vectors: f64) -> Value {
+fn query(rng: &mut StdRng, texts: &[Vec<String>]) -> Value {
     let text = texts.choose(rng).expect("there are documents");
     let count = rng.random_range(1..=3.min(text.len()));
     let first = rng.random_range(0..=text.len() - count);
@@ -106,8 +120,7 @@ fn query(rng: &mut StdRng, texts: &[Vec<String>], vectors: f64) -> Value {
     if rng.random_bool(0.25) {
         put("matchingStrategy", json!("all"));
     }
-    // Documents of a file have no vectors.
-    if rng.random_bool(vectors) {
+    if rng.random_bool(BY_VECTORS) {
         let ratio = [0.0, 0.2, 0.5, 0.5, 0.8, 1.0].choose(rng).expect("there are ratios");
         put("hybrid", json!({"embedder": "m", "semanticRatio": ratio}));
         put("vector", json!(vector(rng)));
@@ -151,9 +164,14 @@ fn three_instances_answer_like_one() {
     let place = tempfile::tempdir().expect("a folder for the instances");
     let file = std::env::var("SKERRY_DATA").ok();
     let documents: Vec<String> = match &file {
-        Some(file) => std::fs::read_to_string(file).expect("the file is read").lines().map(String::from).collect(),
+        Some(file) => {
+            let text = std::fs::read_to_string(file).expect("the file is read");
+            text.lines().map(|line| with_vectors(line, &mut rng)).collect()
+        }
         None => made_up(&mut rng),
     };
+    let to_load = place.path().join("documents.ndjson");
+    std::fs::write(&to_load, documents.join("\n")).expect("the documents are written");
     let network = Network::start(place.path(), &layout(0));
     let single = crate::hosts::Hosts::on_loopback(1, &place.path().join("single"));
     let single = Instance::start("single", single.host(0), &binary(), &[]);
@@ -163,14 +181,14 @@ fn three_instances_answer_like_one() {
     for host in [leader, &single.host] {
         let began = Instant::now();
         ask(host, "PATCH", &format!("/indexes/{INDEX}/settings"), &settings).expect("an instance answers");
-        match (std::env::var("SKERRY_PYTHON"), &file) {
-            (Ok(python), Some(file)) => {
+        match std::env::var("SKERRY_PYTHON") {
+            Ok(python) => {
                 let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/network/load.py");
                 let url = format!("http://{}", host.address);
-                let status = std::process::Command::new(python).args([script, &url, INDEX, file]).status();
+                let status = std::process::Command::new(python).args([script, &url, INDEX]).arg(&to_load).status();
                 assert!(status.expect("the client runs").success());
             }
-            _ => load(host, &documents),
+            Err(_) => load(host, &documents),
         }
         wait(&all);
         println!("{} documents through {} in {:?}", documents.len(), host.address, began.elapsed());
@@ -189,7 +207,7 @@ fn three_instances_answer_like_one() {
     let (mut hits, mut empty, mut other_hits, mut other_totals) = (0, 0, 0, 0);
     let path = format!("/indexes/{INDEX}/search");
     for number in 0..queries {
-        let query = query(&mut rng, &texts, if file.is_some() { 0.0 } else { 0.4 });
+        let query = query(&mut rng, &texts);
         let host = network.hosts.choose(&mut rng).expect("there are three");
         let found = whole_answer(host, &path, &query);
         let (_, wanted) = ask(&single.host, "POST", &path, &query).expect("the single instance answers");
