@@ -79,7 +79,7 @@ impl Instance {
         self.child = Some(command.spawn().expect("an instance starts"));
         let began = Instant::now();
         // Over a link that is cut it cannot be asked.
-        while !self.ask("GET", "/health", &Value::Null).is_some_and(|(status, _)| status == 200) {
+        while self.ask("GET", "/health", &Value::Null).is_none_or(|(status, _)| status != 200) {
             let ended = self.child.as_mut().and_then(|child| child.try_wait().ok()).flatten();
             assert!(ended.is_none() && began.elapsed() < START, "`{}` does not start: {ended:?}", self.name);
             std::thread::sleep(Duration::from_millis(10));
