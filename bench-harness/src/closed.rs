@@ -93,8 +93,9 @@ impl<'r> Connection<'r> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             }
-            if let Some((status, _)) = whole(&self.answer)? {
-                if status != 200 {
+            if let Some((status, end)) = whole(&self.answer)? {
+                // Nothing else was asked, so nothing may follow.
+                if status != 200 || end != self.answer.len() {
                     return Err(invalid(format!("a search answered: {}", String::from_utf8_lossy(&self.answer))));
                 }
                 return Ok(true);
