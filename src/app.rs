@@ -14,7 +14,7 @@ use shards::engine::{
 use shards::ids::CoreId;
 use shards::mesh::Mesh;
 use shards::runtime::{Nanos, Queue, Runtime};
-use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest};
+use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest, Part, Rescored, Shares};
 use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest, SimilarAnswer, SimilarRequest};
 use shards::timestamp::Timestamp;
 use time::OffsetDateTime;
@@ -300,6 +300,20 @@ impl Reader for EngineReader {
     ) -> LocalBoxFuture<'static, Result<FederatedAnswer, FederatedError>> {
         let engine = self.0.clone();
         async move { engine.federated_search(&views, &request).await }.boxed_local()
+    }
+
+    fn score_together(
+        &self,
+        view: Arc<IndexView>,
+        shares: Shares,
+        mut parts: Vec<Part>,
+    ) -> LocalBoxFuture<'static, (Vec<Part>, Vec<Rescored>)> {
+        let engine = self.0.clone();
+        async move {
+            let rescored = engine.score_together(&view, &shares, &mut parts).await;
+            (parts, rescored)
+        }
+        .boxed_local()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::LocalBoxFuture;
 use shards::document::RawDocument;
 use shards::engine::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
-use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest};
+use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest, Part, Rescored, Shares};
 use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest, SimilarAnswer, SimilarRequest};
 
 /// Reads at the epoch of a view, from any core.
@@ -51,4 +51,13 @@ pub trait Reader {
         views: Vec<Arc<IndexView>>,
         request: FederatedRequest,
     ) -> LocalBoxFuture<'static, Result<FederatedAnswer, FederatedError>>;
+
+    /// Scores the hits of a query by what all instances that have shares of it know. Gives their parts back, with the hits whose
+    /// scores have changed.
+    fn score_together(
+        &self,
+        view: Arc<IndexView>,
+        shares: Shares,
+        parts: Vec<Part>,
+    ) -> LocalBoxFuture<'static, (Vec<Part>, Vec<Rescored>)>;
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use shards::document::RawDocument;
 use shards::engine::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
 use shards::ids::{DocId, FieldId};
-use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest};
+use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest, Part, Rescored, Shares};
 use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest, SimilarAnswer, SimilarRequest};
 
 use super::reader::Reader;
@@ -77,6 +77,15 @@ impl Reader for OneDocument {
     ) -> LocalBoxFuture<'static, Result<FederatedAnswer, FederatedError>> {
         let answer = FederatedAnswer { hits: b"[{}]".to_vec(), hit_count: 1, total: 1, ..FederatedAnswer::default() };
         async move { Ok(answer) }.boxed_local()
+    }
+
+    fn score_together(
+        &self,
+        _: Arc<IndexView>,
+        _: Shares,
+        parts: Vec<Part>,
+    ) -> LocalBoxFuture<'static, (Vec<Part>, Vec<Rescored>)> {
+        async move { (parts, Vec::new()) }.boxed_local()
     }
 }
 

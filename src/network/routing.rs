@@ -82,6 +82,12 @@ impl Routing {
         format!("{};{all}", joined(&mut asked.into_iter()))
     }
 
+    /// The shards that a [`Self::question`] asks for; `None` for a name that cannot be read.
+    pub fn asked(question: &str) -> impl Iterator<Item = Option<String>> {
+        let asked = question.split_once(';').map_or(question, |(asked, _)| asked);
+        asked.split(',').map(|name| super::headers::percent_decode(name.as_bytes()))
+    }
+
     /// Checks that this instance can answer for the shards of a [`Self::question`].
     ///
     /// # Errors

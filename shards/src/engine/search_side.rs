@@ -18,7 +18,10 @@ use crate::ids::{Epoch, PartitionNo};
 use crate::partition::reader::PartitionReader;
 use crate::query::Cutter;
 use crate::runtime::{Nanos, Runtime};
-use crate::search::federated::{FederatedAccess, FederatedAnswer, FederatedError, FederatedRequest, federated_search};
+use crate::search::federated::{
+    FederatedAccess, FederatedAnswer, FederatedError, FederatedRequest, Part, Rescored, Shares, federated_search,
+    score_together,
+};
 use crate::search::gather::Numbers;
 use crate::search::{
     Ask, FacetSearchRequest, KnownFacts, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError,
@@ -166,6 +169,13 @@ impl Engine {
             }
         }
         Err(SearchError::Partition("the indexes move on too fast".into()).into())
+    }
+
+    /// Scores the hits of a query by what all instances know, see [`score_together`].
+    pub async fn score_together(&self, index: &IndexView, shares: &Shares, parts: &mut [Part]) -> Vec<Rescored> {
+        let (planner, known) = (self.planners.get(&index.settings), self.known.get(index));
+        let pacer = RuntimePacer(self.runtime.clone());
+        score_together(&self.searched(index, &planner, &known), shares, parts, &pacer).await
     }
 
     /// Answers a search for documents similar to one, at an epoch as in [`Self::search`].

@@ -23,4 +23,4 @@ pub use columns::{ColumnWriter, Columns};
 pub use extract::{Extractor, Facts, extract};
 pub use filter::{Filter, FilterFeatureSet, parse_filter, parse_filter_parameter, parse_filter_text};
 pub use sort::{SortBy, SortCriterion, SortKey, parse_sort, parse_sort_parameter};
-pub use source::{FacetError, FacetSource};
+pub use source::{FacetError, FacetSource, in_network_shard};

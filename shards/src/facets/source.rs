@@ -5,8 +5,10 @@ use roaring::RoaringBitmap;
 use crate::error::UserError;
 use crate::facets::columns::{ColumnError, Columns, ResidentFields};
 use crate::facets::filter::{VectorsPart, VectorsTest};
+use crate::facets::normalise::number_bits;
 use crate::fields::FieldsMap;
 use crate::ids::{DocId, LocalDocId};
+use crate::network_shards::SHARD_FIELD;
 use crate::settings::Settings;
 
 /// One partition at one epoch.
@@ -45,6 +47,17 @@ pub trait FacetSource {
             return unknown(format!("the fragment `{fragment}` does not exist in the embedder `{name}`"));
         }
         Ok(RoaringBitmap::new())
+    }
+}
+
+/// The documents of a network shard; none for a name that the index does not know.
+///
+/// # Errors
+/// Those of the columns.
+pub fn in_network_shard(source: &dyn FacetSource, name: &str) -> Result<RoaringBitmap, ColumnError> {
+    match source.settings().network_shards.iter().position(|other| other == name) {
+        Some(place) => source.columns().with_number(SHARD_FIELD, number_bits(place as f64)),
+        None => Ok(RoaringBitmap::new()),
     }
 }
 

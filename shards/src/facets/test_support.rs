@@ -9,7 +9,7 @@ use serde_json::Value;
 use storage_engine::TreeId;
 
 use super::columns::{ColumnError, ColumnRead, ColumnWrite, ColumnWriter, Columns, ResidentFields, store::Entry};
-use super::extract::{Facts, extract};
+use super::extract::{Extractor, Facts};
 use super::source::FacetSource;
 use crate::fields::FieldsMap;
 use crate::ids::{DocId, LocalDocId};
@@ -109,7 +109,8 @@ impl Facets {
             .iter()
             .map(|(name, value)| (self.fields.id(name).expect("just met"), value.to_string().into_bytes()))
             .collect();
-        extract(&self.fields, &self.settings, raw.iter().map(|(field, json)| (*field, json.as_slice())))
+        let document = raw.iter().map(|(field, json)| (*field, json.as_slice()));
+        Extractor::new(&self.settings).with_key(Some("id")).extract(&self.fields, document)
     }
 
     /// Sets or deletes documents in one batch.

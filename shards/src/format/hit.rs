@@ -300,7 +300,12 @@ mod tests {
         let prefix = Some(PrefixMode::List(None));
         let derivations = Derivations { text: word.into(), word: true, prefix, ..Derivations::default() };
         let node = Node { first: 0, len: 1, position: 0, last_position: 0, derivations };
-        MatchWords::of(&QueryGraph { nodes: vec![node], term_count: 1, negatives: vec![], drop_ranks: vec![None] })
+        MatchWords::of(&QueryGraph {
+            nodes: vec![node],
+            term_count: 1,
+            drop_ranks: vec![None],
+            ..QueryGraph::default()
+        })
     }
 
     fn hit(format: FormatRequest, displayed: &[&str], document: &Value) -> Value {

@@ -60,7 +60,12 @@ mod tests {
             Node { first: at as u8, len: 1, position: at as u16, last_position: at as u16, derivations }
         };
         let nodes: Vec<Node> = words.iter().enumerate().map(node).collect();
-        QueryGraph { term_count: nodes.len() as u8, drop_ranks: vec![None; nodes.len()], nodes, negatives: Vec::new() }
+        QueryGraph {
+            term_count: nodes.len() as u8,
+            drop_ranks: vec![None; nodes.len()],
+            nodes,
+            ..QueryGraph::default()
+        }
     }
 
     fn show(words: &[&str], text: &str, words_max: Option<usize>) -> String {

@@ -30,6 +30,8 @@ pub struct QueryGraph {
     pub negatives: Vec<Phrase>,
     /// For each term, the turn at which it may be dropped, from 1; `None`: never.
     pub drop_ranks: Vec<Option<u8>>,
+    /// Whether it was completed with what other instances know: then what a word stands for does not follow from the epoch.
+    pub is_shared: bool,
 }
 
 /// A term, or two or three neighbouring terms written as one word.
@@ -141,7 +143,8 @@ impl QueryGraph {
         }
         let term_count = parsed.terms.len() as u8;
         let negatives = parsed.negatives.iter().cloned().map(Phrase).collect();
-        let mut graph = Self { nodes, term_count, negatives, drop_ranks: vec![None; parsed.terms.len()] };
+        let drop_ranks = vec![None; parsed.terms.len()];
+        let mut graph = Self { nodes, term_count, negatives, drop_ranks, is_shared: false };
         if strategy == MatchingStrategy::Last {
             graph.rank_last_first();
         }
@@ -189,9 +192,10 @@ impl QueryGraph {
         self.drop_ranks.iter().flatten().copied().max().unwrap_or(0)
     }
 
-    /// What to look up in each partition, for the nodes in their order.
-    pub fn questions(&self) -> Vec<NodeQuestion> {
-        self.nodes.iter().map(NodeQuestion::of).collect()
+    /// What to look up in each partition, for the nodes in their order; documents of the network shard `shard` are counted, if
+    /// one is given.
+    pub fn questions(&self, shard: Option<&Arc<str>>) -> Vec<NodeQuestion> {
+        self.nodes.iter().map(|node| NodeQuestion { shard: shard.cloned(), ..NodeQuestion::of(node) }).collect()
     }
 
     /// Fills in the derivations from what the partitions found: for each partition the facts of all nodes.
@@ -261,11 +265,11 @@ fn complete_node(node: &mut Node, found: &[&NodeFacts], wants_words: bool) {
 }
 
 /// How words that begin with `text` are looked up, by how many there are; mostly told without merging the lists.
-fn prefix_mode(text: &str, found: &[&NodeFacts]) -> PrefixMode {
+pub(super) fn prefix_mode(text: &str, found: &[&NodeFacts]) -> PrefixMode {
     let lists = || found.iter().map(|facts| &facts.prefixed);
     let all: usize = lists().map(Vec::len).sum();
     if text.len() <= PREFIX_TABLE_BYTES {
-        let many = lists().any(|list| list.len() >= PREFIX_TABLE_WORDS)
+        let many = found.iter().any(|facts| facts.many)
             || all >= PREFIX_TABLE_WORDS && union(lists(), PREFIX_TABLE_WORDS).len() >= PREFIX_TABLE_WORDS;
         return if many { PrefixMode::Table } else { PrefixMode::List(None) };
     }
@@ -276,7 +280,7 @@ fn prefix_mode(text: &str, found: &[&NodeFacts]) -> PrefixMode {
     PrefixMode::List((words.len() > PREFIX_WORDS_MAX).then(|| words[PREFIX_WORDS_MAX - 1].clone()))
 }
 
-fn union<'a>(lists: impl Iterator<Item = &'a Vec<String>>, limit: usize) -> Vec<String> {
+pub(super) fn union<'a>(lists: impl Iterator<Item = &'a Vec<String>>, limit: usize) -> Vec<String> {
     let mut all: Vec<String> = lists.flatten().cloned().collect();
     all.sort_unstable();
     all.dedup();
@@ -284,15 +288,20 @@ fn union<'a>(lists: impl Iterator<Item = &'a Vec<String>>, limit: usize) -> Vec<
     all
 }
 
-fn best_split(text: &str, found: &[&NodeFacts]) -> Option<(String, String)> {
+/// How often each split was counted in all.
+pub(super) fn split_counts(found: &[&NodeFacts]) -> Vec<(u16, u64)> {
     let mut counts: Vec<(u16, u64)> = Vec::new();
     for (cut, count) in found.iter().flat_map(|facts| &facts.splits) {
         match counts.iter_mut().find(|(known, _)| known == cut) {
-            Some((_, sum)) => *sum += u64::from(*count),
-            None => counts.push((*cut, u64::from(*count))),
+            Some((_, sum)) => *sum = sum.saturating_add(*count),
+            None => counts.push((*cut, *count)),
         }
     }
-    let (cut, _) = counts.into_iter().max_by_key(|(cut, count)| (*count, std::cmp::Reverse(*cut)))?;
+    counts
+}
+
+pub(super) fn best_split(text: &str, found: &[&NodeFacts]) -> Option<(String, String)> {
+    let (cut, _) = split_counts(found).into_iter().max_by_key(|(cut, count)| (*count, std::cmp::Reverse(*cut)))?;
     let (left, right) = text.split_at_checked(usize::from(cut))?;
     Some((left.to_owned(), right.to_owned()))
 }
@@ -311,7 +320,13 @@ mod tests {
         };
         let count = ranks.len();
         let nodes = (0..count).map(|at| node(at, 1)).chain((1..count).map(|at| node(at - 1, 2))).collect();
-        QueryGraph { nodes, term_count: count as u8, negatives: Vec::new(), drop_ranks: ranks.to_vec() }
+        QueryGraph {
+            nodes,
+            term_count: count as u8,
+            negatives: Vec::new(),
+            drop_ranks: ranks.to_vec(),
+            is_shared: false,
+        }
     }
 
     #[test]
@@ -337,7 +352,7 @@ mod tests {
     /// The first cut wins among equals, over the sums of all partitions.
     #[test]
     fn split_counts_are_summed() {
-        let facts = |splits: &[(u16, u32)]| NodeFacts { splits: splits.to_vec(), ..NodeFacts::default() };
+        let facts = |splits: &[(u16, u64)]| NodeFacts { splits: splits.to_vec(), ..NodeFacts::default() };
         let (a, b) = (facts(&[(2, 1), (3, 3)]), facts(&[(2, 3), (4, 1)]));
         assert_eq!(best_split("bedroom", &[&a, &b]), Some(("be".into(), "droom".into())));
         assert_eq!(best_split("bedroom", &[&a]), Some(("bed".into(), "room".into())));

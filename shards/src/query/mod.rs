@@ -13,6 +13,7 @@ pub(crate) mod naive;
 pub mod parse;
 pub mod prefix;
 pub mod resolve;
+pub mod shared;
 pub mod source;
 
 pub use cache::QueryCache;
@@ -21,4 +22,5 @@ pub use graph::{Derivations, Node, Phrase, PrefixMode, QueryGraph};
 pub use parse::{ParsedQuery, Term, TermKind};
 pub use prefix::{PrefixRange, PrefixTable, PrefixTableBuilder};
 pub use resolve::{NodeFacts, NodeQuestion};
+pub use shared::QueryWords;
 pub use source::{FieldTable, Reach, TermSource};

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
+use serde::{Deserialize, Serialize};
 use storage_engine::vector::Pace;
 
 use super::budget::{
@@ -23,55 +24,94 @@ pub struct NodeQuestion {
     pub budget: u8,
     /// Whether it was joined: then only tolerant occurrences count.
     pub joined: bool,
+    /// The network shard over whose documents is counted; `None`: over all. Words are looked for in all documents either way.
+    pub shard: Option<Arc<str>>,
 }
 
 /// What one partition found. Lists are sorted and cut at the limits, so that cutting their union gives the index's lists.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct NodeFacts {
     /// Some document has the word itself.
     pub word: bool,
-    /// Words that begin with it: as many as decide how the prefix is looked up.
+    /// So many words begin with it that a short prefix is looked up as a whole.
+    pub many: bool,
+    /// Words that begin with it: as many as decide how the prefix is looked up; none where there are [`Self::many`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prefixed: Vec<String>,
     /// Tolerant words at cost 1.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub one_typo: Vec<String>,
     /// Tolerant words at cost 2.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub two_typos: Vec<String>,
     /// Byte offsets at which the word falls into two that stand side by side in so many documents (at least one).
-    pub splits: Vec<(u16, u32)>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub splits: Vec<(u16, u64)>,
 }
 
 impl NodeQuestion {
     /// The question that completes `node`.
     pub fn of(node: &Node) -> Self {
         let d = &node.derivations;
-        Self { text: d.text.clone(), prefix: d.prefix.is_some(), budget: d.budget, joined: node.len > 1 }
+        let prefix = d.prefix.is_some();
+        Self { text: d.text.clone(), prefix, budget: d.budget, joined: node.len > 1, shard: None }
     }
 
-    /// Looks the node up. `by_attribute` says that words count as neighbours anywhere in one field.
+    /// Looks the node up. `by_attribute` says that words count as neighbours anywhere in one field; `counted` are the documents
+    /// of [`Self::shard`].
     pub async fn answer(
         &self,
         source: &dyn TermSource,
-        fields: &FieldTable,
-        by_attribute: bool,
+        (fields, by_attribute): (&FieldTable, bool),
+        counted: Option<&RoaringBitmap>,
         pace: &dyn Pace,
     ) -> Arc<NodeFacts> {
-        let Some(cache) = source.cache() else {
-            return Arc::new(self.look_up(source, fields, by_attribute, pace).await);
-        };
         let key = (self.clone(), by_attribute);
-        if let Some(known) = cache.known_facts(&key) {
+        if let Some(known) = source.cache().and_then(|cache| cache.known_facts(&key)) {
             return known;
         }
-        let facts = Arc::new(self.look_up(source, fields, by_attribute, pace).await);
-        cache.keep_facts(key, &facts);
+        let facts = match counted {
+            None => Arc::new(self.look_up(source, (fields, by_attribute), pace).await),
+            // Shards have their counts for themselves, the words they share.
+            Some(counted) => {
+                let of_all = Self { shard: None, ..self.clone() };
+                let facts = Box::pin(of_all.answer(source, (fields, by_attribute), None, pace)).await;
+                match facts.splits.is_empty() {
+                    true => facts,
+                    false => Arc::new(self.counted_over(source, &facts, counted, by_attribute, pace).await),
+                }
+            }
+        };
+        if let Some(cache) = source.cache() {
+            cache.keep_facts(key, &facts);
+        }
         facts
+    }
+
+    /// The same facts, but splits counted over these documents.
+    async fn counted_over(
+        &self,
+        source: &dyn TermSource,
+        facts: &NodeFacts,
+        counted: &RoaringBitmap,
+        by_attribute: bool,
+        pace: &dyn Pace,
+    ) -> NodeFacts {
+        let mut splits = Vec::with_capacity(facts.splits.len());
+        for (cut, _) in &facts.splits {
+            let halves = self.text.split_at(usize::from(*cut));
+            let docs = pair_docs_paced(source, halves, 1, by_attribute, pace).await;
+            let count = docs.intersection_len(counted);
+            splits.extend((count > 0).then_some((*cut, count)));
+        }
+        NodeFacts { splits, ..facts.clone() }
     }
 
     async fn look_up(
         &self,
         source: &dyn TermSource,
-        fields: &FieldTable,
-        by_attribute: bool,
+        (fields, by_attribute): (&FieldTable, bool),
         pace: &dyn Pace,
     ) -> NodeFacts {
         let mut facts = NodeFacts::default();
@@ -92,7 +132,7 @@ impl NodeQuestion {
             let (left, right) = self.text.split_at(cut);
             let count = pair_docs_paced(source, (left, right), 1, by_attribute, pace).await.len();
             if count > 0 {
-                facts.splits.push((cut as u16, count as u32));
+                facts.splits.push((cut as u16, count));
             }
         }
         facts
@@ -108,6 +148,9 @@ impl NodeQuestion {
             }
             facts.prefixed.len() < limit
         });
+        if short && facts.prefixed.len() == limit {
+            (facts.many, facts.prefixed) = (true, Vec::new());
+        }
     }
 
     fn find_similar(&self, source: &dyn TermSource, fields: &FieldTable, facts: &mut NodeFacts) {

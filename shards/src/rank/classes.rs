@@ -76,8 +76,9 @@ impl NodeDocs {
     pub fn class(&self, at: usize, class: u8) -> &Rc<RoaringBitmap> {
         self.classes[at][usize::from(class)].get_or_init(|| {
             let node = &self.plan.graph.nodes[at];
-            // What a single word may stand for follows from the epoch; joined words also from the words beside them.
-            let is_word = node.len == 1 && node.derivations.phrase.is_none();
+            // What a single word may stand for follows from the epoch, unless other instances have a say; joined words also
+            // from the words beside them.
+            let is_word = node.len == 1 && node.derivations.phrase.is_none() && !self.plan.graph.is_shared;
             match self.source.cache().filter(|_| is_word && self.plan.fields.searches_all()) {
                 Some(cache) => cache.class((NodeQuestion::of(node), class), || self.make_class(at, class)),
                 None => self.make_class(at, class),

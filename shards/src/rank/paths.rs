@@ -1,13 +1,15 @@
 //! Ways through the query graph.
 
 use roaring::RoaringBitmap;
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::classes::{ANY_CLASS, NodeDocs};
 use crate::query::{Node, QueryGraph};
 
 /// One step of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "u16", into = "u16")]
 pub enum Step {
     /// A term that the document need not have.
     Drop(u8),
@@ -18,6 +20,28 @@ pub enum Step {
         /// Its typo class in this path, or [`ANY_CLASS`].
         class: u8,
     },
+}
+
+/// In place of a class: a term that the document need not have.
+const DROPPED: u8 = u8::MAX;
+
+/// A step as one number: the class, or [`DROPPED`], above the node or the term.
+impl From<Step> for u16 {
+    fn from(step: Step) -> Self {
+        match step {
+            Step::Drop(term) => Self::from_be_bytes([DROPPED, term]),
+            Step::Node { at, class } => Self::from_be_bytes([class, at]),
+        }
+    }
+}
+
+impl From<u16> for Step {
+    fn from(number: u16) -> Self {
+        match number.to_be_bytes() {
+            [DROPPED, term] => Self::Drop(term),
+            [class, at] => Self::Node { at, class },
+        }
+    }
 }
 
 /// A way from the first to the last term. The derived order is the order in which paths are visited.

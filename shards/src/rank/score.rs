@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use ahash::AHashMap;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use storage_engine::vector::Pace;
 
@@ -19,18 +20,22 @@ use super::rules::Rule;
 use crate::runtime::pause_at;
 
 /// What scores need to know of the documents of a partition.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ScoreFacts {
     /// For buckets of the rule `words` (values of the sort rules before it, dropped terms): the paths used, without classes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub used: Vec<(Vec<SortValue>, u32, Path)>,
     /// Each different kind of document that was ranked, once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Profile>,
 }
 
 /// All that the ranking knows of a document but its number.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     /// Its values under the sort criteria.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sorts: Vec<SortValue>,
     /// Its costs.
     pub costs: Costs,
@@ -102,6 +107,33 @@ struct Bucket<'a> {
 enum Place {
     Cost(u32),
     Sort(SortValue),
+}
+
+impl ScoreFacts {
+    /// Whether a search of this plan can have found them: others may come from an instance with other settings.
+    pub fn fits(&self, plan: &RankPlan) -> bool {
+        let nodes = plan.graph.nodes.len();
+        let costs = plan.rules.rules.iter().filter(|rule| rule.is_graph()).count();
+        let sorts = plan.rules.sorts.len();
+        let is_path = |path: &Path| {
+            path.iter().all(|step| {
+                matches!(step, Step::Drop(_)) || matches!(step, Step::Node { at, .. } if usize::from(*at) < nodes)
+            })
+        };
+        let is_profile = |profile: &Profile| {
+            profile.costs.len() == costs
+                && profile.sorts.len() == sorts
+                && profile.paths.iter().all(|(path, on, _)| on.len() == costs && is_path(path))
+        };
+        self.used.iter().all(|(values, _, path)| values.len() == sorts && is_path(path))
+            && self.profiles.iter().all(is_profile)
+    }
+
+    /// Adds those of others.
+    pub fn add(&mut self, others: Self) {
+        self.used.extend(others.used);
+        self.profiles.extend(others.profiles);
+    }
 }
 
 impl Profile {

@@ -86,12 +86,13 @@ impl<'a> Search<'a> {
         let mut graph = QueryGraph::sketch(&context.parse(query, None), &context, settings, self.strategy);
         let fields = FieldTable::new(&names, settings, self.search_on.as_deref());
         let by_attribute = settings.proximity_precision == crate::settings::ProximityPrecision::ByAttribute;
-        let questions = graph.questions();
+        let questions = graph.questions(None);
         let facts: Vec<Vec<_>> = sources
             .iter()
             .map(|source| {
-                let answer =
-                    |question: &NodeQuestion| block_on(question.answer(source, &fields, by_attribute, &Unpaced));
+                let answer = |question: &NodeQuestion| {
+                    block_on(question.answer(source, (&fields, by_attribute), None, &Unpaced))
+                };
                 questions.iter().map(answer).collect()
             })
             .collect();

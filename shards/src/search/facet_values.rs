@@ -54,7 +54,7 @@ pub async fn search_facet_values(
     check_facet_name(&request.name, index.settings)?;
     let gather = Gather::new(index, &search, ask, pacer);
     gather.check().await?;
-    let graph = gather.resolved_graph().await?;
+    let graph = gather.resolved_graph().await?.graph;
     let (_, limit) = search.page.window(index.settings.pagination.max_total_hits);
     let ranked = gather.ranked(graph, None, 0, if narrows { limit } else { 0 }).await?;
     let field: Arc<str> = request.name.as_str().into();

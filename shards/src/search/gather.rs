@@ -26,7 +26,7 @@ use crate::facets::sort::SortBy as CriterionBy;
 use crate::fields::FieldsMap;
 use crate::format::{FormatPlan, HitExtras, MatchWords};
 use crate::ids::{DocId, LocalDocId, PartitionNo};
-use crate::query::{FieldTable, NodeFacts, QueryGraph};
+use crate::query::{FieldTable, NodeFacts, QueryGraph, QueryWords};
 use crate::rank::score::Scorer;
 use crate::rank::{RankPlan, RankedDoc, RuleList, SortBy, SortValue, VectorQuery};
 use crate::runtime::steps::doing;
@@ -87,7 +87,7 @@ pub async fn search(
     }
     let gather = Gather::new(index, request, ask, pacer);
     gather.check().await?;
-    let graph = gather.resolved_graph().await?;
+    let graph = gather.resolved_graph().await?.graph;
     let words = gather.match_words(&graph);
     let format = Arc::new(FormatPlan::new(request, index.settings, index.fields, words));
     let total_max = index.settings.pagination.max_total_hits;
@@ -147,6 +147,14 @@ impl Place<'_> {
 fn page(ranked: &Ranked, offset: u64, limit: u64) -> impl Iterator<Item = Place<'_>> {
     let pins = ranked.pins.iter().map(|pin| (pin.position, Place::Pinned(*pin)));
     placed(ranked.docs.iter().map(Place::Ranked), pins).skip(offset as usize).take(limit as usize)
+}
+
+/// A query that was looked up in the dictionaries.
+pub(super) struct Resolved {
+    /// All that may match.
+    pub(super) graph: QueryGraph,
+    /// What this instance knows of its words, where others ask for that.
+    pub(super) words: Option<QueryWords>,
 }
 
 /// One search on its way.
@@ -220,8 +228,8 @@ impl<'g> Gather<'g> {
         FieldTable::new(self.index.fields, self.index.settings, self.request.attributes_to_search_on.as_deref())
     }
 
-    /// Draws the graph and completes it from the dictionaries of all partitions.
-    pub(super) async fn resolved_graph(&self) -> Result<QueryGraph, SearchError> {
+    /// Draws the graph and completes it from the dictionaries of all partitions, or from those of all instances of a network.
+    pub(super) async fn resolved_graph(&self) -> Result<Resolved, SearchError> {
         let settings = self.index.settings;
         if let Some(text) = &self.request.query
             && segmenter::must_be_loaded(text.as_bytes())
@@ -232,15 +240,26 @@ impl<'g> Gather<'g> {
         doing("query");
         let mut graph = self.index.planner.sketch(self.request, settings, self.index.fields);
         if graph.term_count == 0 {
-            return Ok(graph);
+            return Ok(Resolved { words: self.request.share.as_ref().map(|_| QueryWords::default()), graph });
         }
         let fields = Arc::new(self.field_table());
         let facts = self.facts(&graph, &fields).await?;
-        graph.complete(&facts, self.request.format.shows_matches());
-        if plan::needs_counts(self.request, &graph) {
-            self.rank_terms(&mut graph, &fields).await?;
+        let given = self.request.share.as_ref().and_then(|share| share.words.as_deref());
+        let shows_matches = self.request.format.shows_matches();
+        match given.and_then(|words| words.facts(&graph)) {
+            Some(of_network) => {
+                graph.complete(&[of_network], shows_matches);
+                graph.is_shared = true;
+            }
+            None => graph.complete(&facts, shows_matches),
         }
-        Ok(graph)
+        let mut counts = Vec::new();
+        if plan::needs_counts(self.request, &graph) {
+            counts = self.count_terms(&graph, &fields).await?;
+            graph.rank_by_frequency(given.and_then(|words| words.counts(graph.term_count)).unwrap_or(&counts));
+        }
+        let words = self.request.share.as_ref().map(|_| QueryWords::new(&graph, &facts, counts));
+        Ok(Resolved { graph, words })
     }
 
     /// What the partitions know of each node of the graph; those are asked about nodes that no search of this core has asked
@@ -251,7 +270,7 @@ impl<'g> Gather<'g> {
         fields: &Arc<FieldTable>,
     ) -> Result<Vec<Vec<Arc<NodeFacts>>>, SearchError> {
         let by_attribute = plan::by_attribute(self.index.settings);
-        let questions = graph.questions();
+        let questions = graph.questions(self.request.share.as_ref().map(|share| &share.shard));
         let mut found: Vec<Option<SharedFacts>> =
             questions.iter().map(|question| self.index.known.get(question, by_attribute)).collect();
         let missing: Vec<usize> = (0..questions.len()).filter(|at| found[*at].is_none()).collect();
@@ -274,15 +293,16 @@ impl<'g> Gather<'g> {
         facts.ok_or_else(unexpected)
     }
 
-    async fn rank_terms(&self, graph: &mut QueryGraph, fields: &FieldTable) -> Result<(), SearchError> {
+    /// How many documents match each term.
+    async fn count_terms(&self, graph: &QueryGraph, fields: &FieldTable) -> Result<Vec<u64>, SearchError> {
+        let shard = self.request.share.as_ref().map(|share| share.shard.clone());
         let plan = Arc::new(plan::rank_plan(self.request, self.index.settings, graph.clone(), fields.clone(), 0));
         let mut counts = vec![0; usize::from(graph.term_count)];
-        for reply in self.ask_all(|| PartQuestion::CountTerms(plan.clone())).await? {
+        for reply in self.ask_all(|| PartQuestion::CountTerms { plan: plan.clone(), shard: shard.clone() }).await? {
             let PartReply::Counts(found) = reply else { return Err(unexpected()) };
             counts.iter_mut().zip(found).for_each(|(sum, count)| *sum += count);
         }
-        graph.rank_by_frequency(&counts);
-        Ok(())
+        Ok(counts)
     }
 
     /// Ranks as many documents as the page needs, at least. With a format the likeliest hits are written out as well.

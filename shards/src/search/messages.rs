@@ -22,7 +22,7 @@ use crate::rank::{RankPlan, RankedPart};
 pub enum PartQuestion {
     /// What is in the dictionary for each node.
     Resolve {
-        /// The nodes.
+        /// The nodes, all with the same [`NodeQuestion::shard`].
         nodes: Arc<Vec<NodeQuestion>>,
         /// Which words are tolerant.
         fields: Arc<FieldTable>,
@@ -30,7 +30,12 @@ pub enum PartQuestion {
         by_attribute: bool,
     },
     /// How many documents match each term.
-    CountTerms(Arc<RankPlan>),
+    CountTerms {
+        /// The terms.
+        plan: Arc<RankPlan>,
+        /// Only documents of this network shard count, if one is given.
+        shard: Option<Arc<str>>,
+    },
     /// The best documents.
     Rank(RankQuestion),
     /// How many documents are left of several searches together, each without those below its threshold and further members
@@ -133,7 +138,7 @@ pub struct RankQuestion {
 pub enum PartReply {
     /// To [`PartQuestion::Resolve`]: for each node.
     Facts(Vec<Arc<NodeFacts>>),
-    /// To [`PartQuestion::CountTerms`]: for each term.
+    /// To [`PartQuestion::CountTerms`], for each term.
     Counts(Vec<u64>),
     /// To [`PartQuestion::Rank`].
     Ranked(Box<RankedReply>),

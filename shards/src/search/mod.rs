@@ -33,6 +33,6 @@ pub use messages::{PartQuestion, PartReply};
 pub use part::{Pacer, SearchPartition, answer_part};
 pub use pins::Pin;
 pub use plan::{Planner, check};
-pub use request::{FormatRequest, MatchingStrategy, PageRequest, SearchRequest, SemanticQuery};
+pub use request::{FormatRequest, MatchingStrategy, NetworkShare, PageRequest, SearchRequest, SemanticQuery};
 pub use similar::{SimilarAnswer, SimilarRequest};
 pub use term_answers::TermAnswers;

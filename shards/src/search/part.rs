@@ -20,7 +20,7 @@ use crate::facets::distribution::{FacetCounts, FacetPlan, count_facets};
 use crate::facets::facet_search::search_facet;
 use crate::facets::geo::GeoPoint;
 use crate::facets::sort::{SortCriterion, SortValue as KeyValue, sort_keys};
-use crate::facets::{FacetError, FacetSource, Filter, SortBy as CriterionBy};
+use crate::facets::{FacetError, FacetSource, Filter, SortBy as CriterionBy, in_network_shard};
 use crate::format::{FormatPlan, HitExtras, HitWriter};
 use crate::ids::{FieldId, LocalDocId, PartitionNo};
 use crate::query::{Cutter, PrefixTableBuilder, TermSource};
@@ -81,14 +81,16 @@ pub async fn answer_part(
         PartQuestion::Resolve { nodes, fields, by_attribute } => {
             doing("resolve");
             let mut facts = Vec::with_capacity(nodes.len());
+            let counted = shard_docs(&*partition, nodes.first().and_then(|node| node.shard.as_deref()))?;
             for node in nodes.iter() {
-                facts.push(node.answer(&*partition, &fields, by_attribute, pacer).await);
+                facts.push(node.answer(&*partition, (&fields, by_attribute), counted.as_deref(), pacer).await);
             }
             partition.take_fault().map_or(Ok(PartReply::Facts(facts)), |fault| Err(SearchError::Partition(fault)))
         }
-        PartQuestion::CountTerms(plan) => {
+        PartQuestion::CountTerms { plan, shard } => {
             let node_docs = prepare(&partition, &plan, pacer).await;
-            let counts = count_terms(&plan, &node_docs, pacer).await;
+            let counted = shard_docs(&*partition, shard.as_deref())?;
+            let counts = count_terms(&plan, &node_docs, counted.as_deref(), pacer).await;
             partition.take_fault().map_or(Ok(PartReply::Counts(counts)), |fault| Err(SearchError::Partition(fault)))
         }
         PartQuestion::Rank(question) => rank(partition, question, pacer).await,
@@ -155,16 +157,37 @@ async fn prepare(partition: &Rc<dyn SearchPartition>, plan: &Arc<RankPlan>, pace
 }
 
 /// A joined word counts for each of its terms.
-async fn count_terms(plan: &RankPlan, node_docs: &NodeDocs, pacer: &dyn Pacer) -> Vec<u64> {
+async fn count_terms(
+    plan: &RankPlan,
+    node_docs: &NodeDocs,
+    counted: Option<&RoaringBitmap>,
+    pacer: &dyn Pacer,
+) -> Vec<u64> {
     let mut counts = Vec::with_capacity(usize::from(plan.graph.term_count));
     for term in 0..usize::from(plan.graph.term_count) {
         let nodes = plan.graph.nodes.iter().enumerate().filter(|(_, node)| node.terms().contains(&term));
         let mut docs = RoaringBitmap::new();
         nodes.for_each(|(at, _)| docs |= &**node_docs.class(at, ANY_CLASS));
-        counts.push(docs.len());
+        counts.push(counted.map_or_else(|| docs.len(), |counted| docs.intersection_len(counted)));
         pause(pacer).await;
     }
     counts
+}
+
+/// The documents of a network shard, if one is given.
+fn shard_docs(partition: &dyn SearchPartition, name: Option<&str>) -> Result<Option<Rc<RoaringBitmap>>, SearchError> {
+    let Some(name) = name else { return Ok(None) };
+    // Not what a filter looks like when it is written out.
+    let key = format!("network shard {name}");
+    let cache = partition.cache();
+    if let Some(known) = cache.and_then(|cache| cache.known_filter(&key)) {
+        return Ok(Some(known));
+    }
+    let docs = Rc::new(in_network_shard(partition, name).map_err(column_error)?);
+    if let Some(cache) = cache {
+        cache.keep_filter(key, &docs);
+    }
+    Ok(Some(docs))
 }
 
 async fn rank(

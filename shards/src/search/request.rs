@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::pins::Pin;
 use crate::facets::{Filter, SortCriterion};
+use crate::query::QueryWords;
 
 /// One search of one index. Lists that are `None` were absent (or null) in the request, which is not the same as empty.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +43,18 @@ pub struct SearchRequest {
     pub retrieve_vectors: bool,
     /// Searches by meaning as well, or instead.
     pub semantic: Option<SemanticQuery>,
+    /// Set for the share of a search over a network of instances.
+    pub share: Option<NetworkShare>,
+}
+
+/// A share of a search of which other instances have the others.
+#[derive(Clone, Debug)]
+pub struct NetworkShare {
+    /// The network shard that is searched. The filter says so, too; here it says over which documents is counted what the
+    /// network adds up.
+    pub shard: Arc<str>,
+    /// What all instances together know of the words; `None`: what this one knows has to do.
+    pub words: Option<Arc<QueryWords>>,
 }
 
 /// The part of a search that goes by meaning. Only for searches that really are semantic or hybrid: one with the ratio 0, or

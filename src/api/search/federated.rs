@@ -17,7 +17,8 @@ use shards::settings::FacetOrder;
 use super::enter;
 use super::envelope::{member, write_page};
 use super::multi::inside;
-use super::network::{self, Routed, share};
+use super::network::share::{self, GivenWords};
+use super::network::{self, Routed};
 use super::one::{check_network, metadata, pins, read_filter, read_sort, wants_metadata};
 use super::params::many::{FederationParams, QueryParams};
 use super::{hydrate, semantic};
@@ -28,6 +29,7 @@ use crate::app::App;
 use crate::control::{ControlState, Features};
 use crate::http::Response;
 use crate::network::headers::{ASKED_SHARDS, HITS_APART, HYBRID_SHARE, percent_decode};
+use crate::network::routing::Routing;
 
 /// By this header an instance tells another that the request is its share of a larger one.
 pub(super) const PROXY_HEADER: &str = "Meili-Proxy-Search";
@@ -36,13 +38,19 @@ pub(super) const PROXY_HEADER: &str = "Meili-Proxy-Search";
 ///
 /// # Errors
 /// Those of section 13.3 of the interface, query by query; then, index by index, those of the searches.
-pub(super) async fn answer(call: &Call<App>, queries: Vec<QueryParams>, mut federation: FederationParams) -> Answer {
+pub(super) async fn answer(
+    call: &Call<App>,
+    queries: Vec<QueryParams>,
+    mut federation: FederationParams,
+    words: GivenWords,
+) -> Answer {
     let started = call.app.runtime.unix_time();
     let state = call.app.control.state();
     if !state.features.network && call.request.headers.get_str(PROXY_HEADER).is_some() {
         return Err(ApiError::feature_not_enabled("Passing the header `Meili-Proxy-Search`", "network"));
     }
-    if let Some(asked) = call.request.headers.get_str(ASKED_SHARDS) {
+    let asked_shards = call.request.headers.get_str(ASKED_SHARDS);
+    if let Some(asked) = asked_shards {
         state.routing.check(asked)?;
         federation.is_hybrid_share = call.request.headers.get(HYBRID_SHARE).is_some();
     }
@@ -54,6 +62,9 @@ pub(super) async fn answer(call: &Call<App>, queries: Vec<QueryParams>, mut fede
         let instances =
             network::instances(&*call.app.runtime, &state.routing, (position, query), false, state.features.network);
         routed.extend(instances.map_err(|error| inside(position, error))?);
+    }
+    if let Some(asked) = asked_shards {
+        tell_shares(&mut routed, asked, words);
     }
     let metadata = wants_metadata(call).then(|| all_metadata(call, &state, &routed));
     let place = enter(call).await?;
@@ -104,7 +115,6 @@ async fn alone(
     queries: Vec<Routed>,
     federation: &FederationParams,
 ) -> Result<Answered, ApiError> {
-    let queries: Vec<(usize, QueryParams)> = queries.into_iter().map(|query| (query.given, query.query)).collect();
     let mut plan = Plan::new(call, state, &queries, federation, &[])?;
     let names = plan.request.indexes.iter().map(|index| index.uid.clone());
     let views: Vec<_> = names.zip(plan.views.iter().cloned()).collect();
@@ -117,15 +127,28 @@ async fn alone(
     }
     let is_share = plan.request.role == FederatedRole::Part;
     let found = call.app.reader.federated_search(plan.views.clone(), plan.request).await;
-    let mut answer = found.map_err(|failed| match failed.query.and_then(|query| plan.positions.get(query)) {
-        Some(position) => inside(*position, failed.error.into()),
+    let mut answer = found.map_err(|failed| match failed.query.and_then(|query| plan.places.position(query)) {
+        Some(position) => inside(position, failed.error.into()),
         None => ApiError::from(failed.error),
     })?;
     if is_share {
-        return Ok(Answered::Share(answer.into_part()));
+        return Ok(Answered::Share(plan.places.part(answer)));
     }
     answer.hits = hydrate::federated(&call.app, state, &views, answer.hits).await?;
     Ok(Answered::List(answer))
+}
+
+/// Says of queries which shares of a search they are, where another instance asks for all of them: of which network shards,
+/// and by which words.
+fn tell_shares(queries: &mut [Routed], asked: &str, words: GivenWords) {
+    let shards: Vec<Option<String>> = Routing::asked(asked).collect();
+    if shards.len() != queries.len() {
+        return;
+    }
+    let words = words.into_iter().chain(std::iter::repeat(None));
+    for ((query, shard), words) in queries.iter_mut().zip(shards).zip(words) {
+        (query.shard, query.words) = (shard, words);
+    }
 }
 
 /// What names the queries to whoever evaluates searches. Where instances are shown, the key of an index is that of remotes
@@ -197,39 +220,55 @@ pub(super) struct Plan {
     pub(super) request: FederatedRequest,
     /// The indexes, in the order of the request.
     pub(super) views: Vec<Arc<IndexView>>,
-    /// For each query of the request its place in the client's list.
-    pub(super) positions: Vec<usize>,
+    /// What its queries were made of.
+    pub(super) places: Places,
+}
+
+/// For each query of a federated request the place in the list that it was made of, and that in the client's list.
+#[derive(Default)]
+pub(super) struct Places(Vec<(usize, usize)>);
+
+impl Places {
+    /// The place of a query in the client's list.
+    pub(super) fn position(&self, query: usize) -> Option<usize> {
+        self.0.get(query).map(|(_, position)| *position)
+    }
+
+    /// What was found in the role of a part, with the queries in the order of the list that the request was made of.
+    pub(super) fn part(&self, found: FederatedAnswer) -> Part {
+        let places: Vec<usize> = self.0.iter().map(|(place, _)| *place).collect();
+        found.into_part().in_order(&places)
+    }
 }
 
 impl Plan {
-    /// The plan of queries for this instance, each with its place in the client's list. Other instances search
-    /// `asked_elsewhere`.
+    /// The plan of queries for this instance. Other instances search `asked_elsewhere`.
     ///
     /// # Errors
     /// Those of the interface, index by index.
     pub(super) fn new(
         call: &Call<App>,
         state: &ControlState,
-        queries: &[(usize, QueryParams)],
+        queries: &[Routed],
         federation: &FederationParams,
         asked_elsewhere: &[&str],
     ) -> Result<Self, ApiError> {
-        let mut by_index: BTreeMap<&str, Vec<&(usize, QueryParams)>> = BTreeMap::new();
-        for query in queries {
-            by_index.entry(&query.1.index_uid).or_default().push(query);
+        let mut by_index: BTreeMap<&str, Vec<(usize, &Routed)>> = BTreeMap::new();
+        for query in queries.iter().enumerate() {
+            by_index.entry(&query.1.query.index_uid).or_default().push(query);
         }
-        let mut plan = Self { request: request(federation), views: Vec::new(), positions: Vec::new() };
+        let mut plan = Self { request: request(federation), views: Vec::new(), places: Places::default() };
         let (mut orders, mut rules) = (FacetOrders::default(), Rules::default());
-        for (uid, positions) in &by_index {
-            let missing = || inside(positions[0].0, ApiError::index_not_found(uid));
+        for (uid, asked) in &by_index {
+            let missing = || inside(asked[0].1.given, ApiError::index_not_found(uid));
             let view = state.index(uid).ok_or_else(missing)?;
             let facets = federation.facets_by_index.get(*uid).cloned().flatten();
             plan.request.indexes.push(FederatedIndex { uid: (*uid).into(), facets: facets.clone() });
             plan.views.push(view.clone());
-            for (position, query) in positions {
-                let query = plan.query(call, state, query, *position, &mut rules);
-                plan.request.queries.push(query.map_err(|error| inside(*position, error))?);
-                plan.positions.push(*position);
+            for (place, routed) in asked {
+                let query = plan.query(call, state, routed, &mut rules);
+                plan.request.queries.push(query.map_err(|error| inside(routed.given, error))?);
+                plan.places.0.push((*place, routed.given));
             }
             if let Some(names) = &facets {
                 check_facets(names, &view.settings, ErrorCode::InvalidMultiSearchFacets.name())?;
@@ -251,10 +290,10 @@ impl Plan {
         &self,
         call: &Call<App>,
         state: &ControlState,
-        params: &QueryParams,
-        position: usize,
+        routed: &Routed,
         rules: &mut Rules,
     ) -> Result<FederatedQuery, ApiError> {
+        let (params, position) = (&routed.query, routed.given);
         let (index, view) = (self.views.len() - 1, &self.views[self.views.len() - 1]);
         check_network(&params.search, call.app.control.state().features)?;
         params.search.check_queries()?;
@@ -266,6 +305,7 @@ impl Plan {
         let distinct = self.request.distinct.clone().or_else(|| request.distinct.clone());
         check(&SearchRequest { distinct, ..request.clone() }, &view.settings, &view.fields)?;
         request.pins = pins(call, state, &params.index_uid, &request);
+        request.share = routed.share();
         let options = params.options.clone().unwrap_or_default();
         let position = options.query_position.unwrap_or(position as u64);
         Ok(FederatedQuery { index, request, weight: options.weight, position })

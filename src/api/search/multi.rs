@@ -2,7 +2,7 @@
 
 use futures_util::{StreamExt, stream};
 
-use super::network::Search;
+use super::network::{Search, share};
 use super::params::many::{ManyParams, QueryParams};
 use super::{enter, federated};
 use crate::api::error::{ApiError, ErrorCode};
@@ -16,12 +16,13 @@ use crate::http::Response;
 const SEARCHES_AT_ONCE: usize = 4;
 
 pub(super) async fn post(call: Call<App>) -> Answer {
-    let params = ManyParams::from_body(&call.json()?)?;
+    let (words, body) = share::asked(&call)?;
+    let params = ManyParams::from_body(&body)?;
     for query in &params.queries {
         call.grant.check_index(&query.index_uid)?;
     }
     match params.federation {
-        Some(federation) => federated::answer(&call, params.queries, federation).await,
+        Some(federation) => federated::answer(&call, params.queries, federation, words).await,
         None => each(&call, params.queries).await,
     }
 }

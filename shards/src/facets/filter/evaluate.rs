@@ -14,9 +14,8 @@ use crate::facets::columns::{ColumnError, Columns, Flag};
 use crate::facets::geo::shapes::Region;
 use crate::facets::geo::{self, GeoPoint};
 use crate::facets::normalise::{normalise, number_bits, parse_number};
-use crate::facets::source::{FacetError, FacetSource};
+use crate::facets::source::{FacetError, FacetSource, in_network_shard};
 use crate::ids::FieldId;
-use crate::network_shards::SHARD_FIELD;
 
 /// Operators that an attribute does not take are refused with this code on every route.
 const OPERATOR_CODE: &str = "invalid_search_filter";
@@ -195,10 +194,10 @@ impl Evaluation<'_> {
         let known = &self.source.settings().network_shards;
         let mut selected = RoaringBitmap::new();
         for name in names {
-            let Some(place) = known.iter().position(|other| other == name) else {
+            if !known.contains(name) {
                 return Err(refuse(format!("the shard `{name}` does not exist")));
-            };
-            selected |= self.columns.with_number(SHARD_FIELD, number_bits(place as f64))?;
+            }
+            selected |= in_network_shard(self.source, name)?;
         }
         match operator {
             Operator::Compare(Comparison::NotEqual, _) => Ok(self.source.documents() - selected),

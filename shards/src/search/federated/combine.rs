@@ -11,10 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use super::facets::{DroppedHit, IndexFacets, add, finish};
 use super::merge::{Entry, Origin, ScoreValue, merge};
+use super::together::HitRank;
 use super::values::FieldValue;
 use super::{FederatedAnswer, FederatedFacets, MergeFacets};
 use crate::facets::distribution::{Distribution, FacetPlan, FacetValues, PlannedFacet};
 use crate::ids::{DocId, FieldId};
+use crate::query::QueryWords;
+use crate::rank::score::ScoreFacts;
 use crate::search::hybrid::GOOD_ENOUGH;
 use crate::search::json_array::json_array;
 use crate::search::pins::placed;
@@ -34,6 +37,27 @@ pub struct Part {
     pub degraded: bool,
     /// The vectors that were searched with, by query, where vectors are asked for.
     pub query_vectors: Vec<(u64, Vec<f32>)>,
+    /// What the instance knows of the words of each query, in the order of the request; empty for one that does not say.
+    #[serde(default)]
+    pub words: Vec<Option<QueryWords>>,
+    /// What the scores of each query follow from, in the same order.
+    #[serde(default)]
+    pub scores: Vec<ScoreFacts>,
+}
+
+impl Part {
+    /// The same for a request whose queries were in another order: `places` gives for each query its place there.
+    #[must_use]
+    pub fn in_order(mut self, places: &[usize]) -> Self {
+        let (mut words, mut scores) = (vec![None; places.len()], vec![ScoreFacts::default(); places.len()]);
+        for (place, (known, facts)) in places.iter().zip(self.words.into_iter().zip(self.scores)) {
+            (words[*place], scores[*place]) = (known, facts);
+        }
+        for rank in self.hits.iter_mut().filter_map(|hit| hit.rank.as_mut()) {
+            rank.query = places.get(rank.query).copied().unwrap_or(usize::MAX);
+        }
+        Self { words, scores, ..self }
+    }
 }
 
 /// A hit with what it is merged by.
@@ -54,6 +78,9 @@ pub struct PartHit {
     pub pinned: Option<u32>,
     /// Its values of the distinct field, then of facets; empty when nothing is to be distinct.
     pub fields: Vec<(String, Vec<FieldValue>)>,
+    /// By what it was ranked, where it can be scored anew.
+    #[serde(default)]
+    pub rank: Option<HitRank>,
 }
 
 /// How parts become one list.
@@ -116,7 +143,7 @@ pub fn combine(mut parts: Vec<Part>, combination: &Combination) -> FederatedAnsw
         degraded,
         semantic_hits: combination.counts_semantic.then_some(semantic),
         query_vectors: query_vectors.into_iter().collect(),
-        part: Vec::new(),
+        ..FederatedAnswer::default()
     }
 }
 
@@ -169,6 +196,7 @@ fn merged(
             values: Vec::new(),
             pinned: None,
             fields: Vec::new(),
+            rank: None,
         };
         let hit = std::mem::replace(&mut lists[list][at], empty);
         let own = hit.fields.first().map_or(&[][..], |(_, values)| values);
@@ -238,6 +266,7 @@ mod tests {
             values: vec![ScoreValue::Relevancy(score)],
             pinned: None,
             fields: vec![("g".into(), values)],
+            rank: None,
         }
     }
 

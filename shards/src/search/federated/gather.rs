@@ -8,14 +8,17 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::facets::{DroppedHit, IndexFacets, finish};
 use super::merge::{Entry, Origin, ScoreValue, merge, score_values};
+use super::together::words_share;
 use super::values::FieldValue;
-use super::{FederatedAnswer, FederatedError, FederatedQuery, FederatedRequest, FederatedRole, PartHit};
+use super::{FederatedAnswer, FederatedError, FederatedQuery, FederatedRequest, FederatedRole, HitRank, PartHit};
 use crate::facets::distribution::FacetPlan;
 use crate::format::{FederationMark, FormatPlan, HitExtras, MatchWords, MergingMark};
 use crate::ids::DocId;
-use crate::rank::score::Scorer;
+use crate::query::QueryWords;
+use crate::rank::plan::Costs;
+use crate::rank::score::{ScoreFacts, Scorer};
 use crate::search::answer::SearchError;
-use crate::search::gather::{Ask, Gather, SearchedIndex, by_owner, unexpected};
+use crate::search::gather::{Ask, Gather, Resolved, SearchedIndex, by_owner, unexpected};
 use crate::search::hybrid::{FoundHit, Whole, find};
 use crate::search::json_array::json_array_in_steps;
 use crate::search::merge::Ranked;
@@ -72,11 +75,13 @@ pub async fn federated_search(
         degraded: ranked.iter().any(|query| query.lists.iter().any(|list| list.expired)),
         semantic_hits: federation.semantic_hits(&ranked, &page),
         query_vectors: federation.query_vectors(&ranked),
+        scores: ranked.iter_mut().map(RankedQuery::take_score_facts).collect(),
+        words: ranked.iter_mut().map(|query| query.known.take()).collect(),
         ..FederatedAnswer::default()
     };
     if request.role == FederatedRole::Part {
         let hits = page.into_iter().zip(values).zip(hits);
-        answer.part = hits.map(|((entry, values), json)| federation.part_hit(entry, values, json)).collect();
+        answer.part = hits.map(|((entry, values), json)| federation.part_hit(&ranked, entry, values, json)).collect();
     } else {
         answer.hits = json_array_in_steps(&hits, pacer).await;
         free_in_steps(hits, pacer).await;
@@ -121,12 +126,22 @@ struct Federation<'f> {
 /// A query whose documents are in order.
 struct RankedQuery {
     words: MatchWords,
+    /// What this instance knows of the words, where others ask for that.
+    known: Option<QueryWords>,
     /// One, or two where words and meaning were searched for.
     lists: Vec<Ranked>,
     total: u64,
     /// The vector that was searched with.
     vector: Option<Arc<[f32]>>,
     entries: Vec<Entry>,
+}
+
+impl RankedQuery {
+    /// What the scores follow from, where others ask for that.
+    fn take_score_facts(&mut self) -> ScoreFacts {
+        let by_words = self.lists.iter_mut().find(|list| list.question.plan.vector.is_none());
+        by_words.filter(|_| self.known.is_some()).map(|list| std::mem::take(&mut list.facts)).unwrap_or_default()
+    }
 }
 
 impl<'f> Federation<'f> {
@@ -155,14 +170,15 @@ impl<'f> Federation<'f> {
             let places: Vec<(usize, usize)> = found.hits.iter().map(place).collect();
             let lists: Vec<Ranked> = found.keyword.into_iter().chain(found.semantic).collect();
             let entries = self.entries(query, &lists, places).await;
-            return Ok(RankedQuery { words: found.words, lists, total: found.total, vector: found.vector, entries });
+            let (words, known, total, vector) = (found.words, found.known, found.total, found.vector);
+            return Ok(RankedQuery { words, known, lists, total, vector, entries });
         }
-        let graph = gather.resolved_graph().await.map_err(failed)?;
+        let Resolved { graph, words: known } = gather.resolved_graph().await.map_err(failed)?;
         let words = gather.match_words(&graph);
         let lists = vec![gather.ranked(graph, None, offset, limit).await.map_err(failed)?];
         let count = lists[0].docs.len().min(usize::try_from(limit).unwrap_or(usize::MAX));
         let entries = self.entries(query, &lists, (0..count).map(|at| (0, at)).collect()).await;
-        Ok(RankedQuery { words, total: lists[0].total, lists, vector: None, entries })
+        Ok(RankedQuery { words, known, total: lists[0].total, lists, vector: None, entries })
     }
 
     /// The hits of a query, each given by its list and its place there.
@@ -171,13 +187,12 @@ impl<'f> Federation<'f> {
         let scorers: Vec<Scorer<'_>> =
             lists.iter().map(|ranked| Scorer::new(&ranked.question.plan, &ranked.facts)).collect();
         // The two lists of a hybrid search were merged by their weights, by which those of several instances merge as well.
-        let ratio = self.requests[number].semantic.as_ref().map(|semantic| semantic.ratio);
-        let ratio = ratio.filter(|ratio| self.request.is_hybrid_share && *ratio < 1.0);
+        let by_words = words_share(&self.requests[number], self.request.is_hybrid_share);
         let entry = async |(list, at): (usize, usize)| {
             let hit = &lists[list].docs[at];
             let score = scorers[list].score(hit, self.pacer).await;
             let plan = &lists[list].question.plan;
-            let share = ratio.map_or(1.0, |ratio| if plan.vector.is_some() { ratio } else { 1.0 - ratio });
+            let share = by_words.map_or(1.0, |share| if plan.vector.is_some() { 1.0 - share } else { share });
             let weight = query.weight * f64::from(share);
             Entry {
                 query: number,
@@ -272,12 +287,28 @@ impl<'f> Federation<'f> {
     }
 
     /// A hit that is merged with those of other instances.
-    fn part_hit(&self, entry: Entry, fields: Vec<(String, Vec<FieldValue>)>, json: Vec<u8>) -> PartHit {
+    fn part_hit(
+        &self,
+        ranked: &[RankedQuery],
+        entry: Entry,
+        fields: Vec<(String, Vec<FieldValue>)>,
+        json: Vec<u8>,
+    ) -> PartHit {
         let (query, _) = self.of(entry.query);
+        let rank = match entry.origin {
+            Origin::Ranked { list, at } if query.request.share.is_some() => {
+                let list = &ranked[entry.query].lists[list];
+                let doc = &list.docs[at];
+                let (costs, sorts) = (Costs::from_slice(&doc.costs), doc.sorts.clone());
+                let rank = HitRank { query: entry.query, costs, sorts, skipped: doc.skipped };
+                list.question.plan.vector.is_none().then_some(rank)
+            }
+            _ => None,
+        };
         let pinned = if let Origin::Pinned(pin) = entry.origin { Some(pin.position) } else { None };
         let index_uid = self.request.indexes[query.index].uid.clone();
         let (position, score, values) = (entry.position, entry.score, entry.values);
-        PartHit { json, index_uid, position, score, values, pinned, fields }
+        PartHit { json, index_uid, position, score, values, pinned, fields, rank }
     }
 
     /// What an instance that merges needs of the hits of an index.

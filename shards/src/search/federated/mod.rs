@@ -10,9 +10,12 @@ mod gather;
 mod kinds;
 mod merge;
 pub(super) use merge::score_values;
+#[cfg(test)]
+mod network_tests;
 pub(super) mod part;
 #[cfg(test)]
 mod tests;
+mod together;
 mod values;
 
 use std::sync::Arc;
@@ -22,10 +25,13 @@ pub use facets::FederatedFacets;
 pub use gather::{FederatedAccess, federated_search};
 pub use kinds::{RuleKind, are_compatible, rule_kinds};
 pub use merge::ScoreValue;
+pub use together::{HitRank, Rescored, Shares, score_together};
 pub use values::{FieldValue, values_at};
 
 use super::answer::SearchError;
 use super::request::{PageRequest, SearchRequest};
+use crate::query::QueryWords;
+use crate::rank::score::ScoreFacts;
 
 /// Several searches that become one list. Requests were checked against their indexes ([`super::plan::check`]).
 #[derive(Clone, Debug, Default)]
@@ -110,6 +116,10 @@ pub struct FederatedAnswer {
     pub query_vectors: Vec<(u64, Vec<f32>)>,
     /// The hits, when they are to be merged with others.
     pub part: Vec<PartHit>,
+    /// What this instance knows of the words of each query, in the order of the request; `None` where nobody asked.
+    pub words: Vec<Option<QueryWords>>,
+    /// What the scores of each query follow from, in the same order; nothing where nobody asked.
+    pub scores: Vec<ScoreFacts>,
 }
 
 impl FederatedAnswer {
@@ -117,7 +127,7 @@ impl FederatedAnswer {
     pub fn into_part(self) -> Part {
         let facets = if let FederatedFacets::ByIndex(facets) = self.facets { facets } else { Vec::new() };
         let (total, degraded, query_vectors) = (self.total, self.degraded, self.query_vectors);
-        Part { hits: self.part, total, facets, degraded, query_vectors }
+        Part { hits: self.part, total, facets, degraded, query_vectors, words: self.words, scores: self.scores }
     }
 }
 

@@ -9,11 +9,11 @@ use super::merge::{compare, values};
 use crate::facets::distribution::FacetPlan;
 use crate::format::{FormatPlan, HitExtras, MatchWords};
 use crate::ids::DocId;
-use crate::query::QueryGraph;
+use crate::query::{QueryGraph, QueryWords};
 use crate::rank::score::Scorer;
 use crate::search::answer::{FacetAnswer, SearchAnswer, SearchError};
 use crate::search::federated::FieldValue;
-use crate::search::gather::{Ask, Gather, SearchedIndex, by_owner, facet_answer, unexpected};
+use crate::search::gather::{Ask, Gather, Resolved, SearchedIndex, by_owner, facet_answer, unexpected};
 use crate::search::json_array::json_array_in_steps;
 use crate::search::merge::Ranked;
 use crate::search::messages::{PartQuestion, PartReply};
@@ -45,6 +45,8 @@ pub(in crate::search) struct Found {
     pub hits: Vec<FoundHit>,
     /// What hits are to mark.
     pub words: MatchWords,
+    /// What this instance knows of the words, where others ask for that.
+    pub known: Option<QueryWords>,
     /// The vector that was searched with.
     pub vector: Option<Arc<[f32]>>,
     /// What counts as found.
@@ -174,6 +176,7 @@ pub(in crate::search) async fn find(
         semantic: None,
         hits: Vec::new(),
         words: MatchWords::default(),
+        known: request.share.as_ref().map(|_| QueryWords::default()),
         vector: None,
         total: 0,
         facets: None,
@@ -183,8 +186,8 @@ pub(in crate::search) async fn find(
     let by_words = text.is_some() && semantic.ratio < 1.0;
     if by_words {
         let gather = Gather::new(index, &found.requests[0], ask, pacer);
-        let graph = gather.resolved_graph().await?;
-        found.words = gather.match_words(&graph);
+        let Resolved { graph, words } = gather.resolved_graph().await?;
+        (found.words, found.known) = (gather.match_words(&graph), words);
         let ranked = gather.ranked(graph, None, 0, end).await?;
         let enough = whole == Whole::All && is_enough(&ranked, semantic.ratio, count, pacer).await;
         (found.total, found.facets) = (ranked.total, ranked.facets.clone());

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use shards::facets::distribution::{Distribution, FacetValues};
 use shards::runtime::{Checkpoint, Runtime};
-use shards::search::federated::{FieldValue, Part, PartHit, ScoreValue, values_at};
+use shards::search::federated::{FieldValue, Part, PartHit, Rescored, ScoreValue, values_at};
 
 use crate::api::error::ApiError;
 use crate::network::failure::unreadable;
@@ -55,8 +55,14 @@ pub(super) async fn read(runtime: &dyn Runtime, shown: &Shown<'_>, body: &[u8]) 
     let facets = facets.ok_or_else(|| unreadable(shown.name, "its facets are no counts"))?;
     let vectors = body.query_vectors.into_iter().filter_map(|(query, vector)| Some((query.parse().ok()?, vector)));
     let query_vectors = vectors.collect();
-    let mut part =
-        Part { hits: Vec::with_capacity(body.hits.len()), total, facets, degraded: body.degraded, query_vectors };
+    let mut part = Part {
+        hits: Vec::with_capacity(body.hits.len()),
+        total,
+        facets,
+        degraded: body.degraded,
+        query_vectors,
+        ..Part::default()
+    };
     let mut checkpoint = Checkpoint::default();
     for hit in body.hits {
         let read = hit_of(shown, &part.facets, &hit).map_err(|why| unreadable(shown.name, why))?;
@@ -100,10 +106,28 @@ fn hit_of(shown: &Shown<'_>, facets: &[(String, Distribution)], hit: &Members<'_
         _ => Vec::new(),
     };
     let mut shown_mark = Vec::with_capacity(128);
-    mark.write(&mut shown_mark, None, &[("remote", &Value::from(shown.name).to_string())]);
+    mark.write(&mut shown_mark, &[], &[("remote", &Value::from(shown.name).to_string())]);
     let mut json = Vec::with_capacity(hit.0.iter().map(|(_, value)| value.get().len() + 24).sum());
-    hit.write(&mut json, Some((FEDERATION, &shown_mark)), &[]);
-    Ok(PartHit { json, index_uid: index_uid.into(), position, score, values, pinned, fields })
+    hit.write(&mut json, &[(FEDERATION, shown_mark)], &[]);
+    Ok(PartHit { json, index_uid: index_uid.into(), position, score, values, pinned, fields, rank: None })
+}
+
+/// A hit as it is shown with another score; `None` for one that is no object.
+pub(super) fn with_score(hit: &[u8], rescored: &Rescored) -> Option<Vec<u8>> {
+    let hit: Members<'_> = serde_json::from_slice(hit).ok()?;
+    let mut others: Vec<(&str, Vec<u8>)> = Vec::with_capacity(3);
+    if let Some(mark) = hit.get(FEDERATION).and_then(|mark| serde_json::from_str::<Members<'_>>(mark.get()).ok()) {
+        let weighted = Value::from(rescored.weighted).to_string();
+        let mut shown = Vec::with_capacity(128);
+        mark.write(&mut shown, &[("weightedRankingScore", weighted.into_bytes())], &[]);
+        others.push((FEDERATION, shown));
+    }
+    others.extend(rescored.score.map(|score| ("_rankingScore", Value::from(score).to_string().into_bytes())));
+    let details = rescored.details.as_ref().and_then(|details| serde_json::to_vec(details).ok());
+    others.extend(details.map(|details| ("_rankingScoreDetails", details)));
+    let mut json = Vec::with_capacity(hit.0.iter().map(|(_, value)| value.get().len() + 24).sum());
+    hit.write(&mut json, &others, &[]);
+    Some(json)
 }
 
 /// The values of the distinct field and of the facets of the index.
@@ -144,8 +168,8 @@ impl<'a> Members<'a> {
         self.get(name).and_then(|value| serde_json::from_str(value.get()).ok())
     }
 
-    /// Writes the object, with another value for one member and with some more at the end.
-    fn write(&self, out: &mut Vec<u8>, other: Option<(&str, &[u8])>, more: &[(&str, &str)]) {
+    /// Writes the object, with other values for some members and with some more at the end.
+    fn write(&self, out: &mut Vec<u8>, others: &[(&str, Vec<u8>)], more: &[(&str, &str)]) {
         let mut before = b'{';
         let mut member = |name: &str, value: &[u8]| {
             out.push(before);
@@ -163,7 +187,7 @@ impl<'a> Members<'a> {
             out.extend_from_slice(value);
         };
         for (name, value) in &self.0 {
-            let other = other.filter(|(other, _)| other == name).map(|(_, value)| value);
+            let other = others.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_slice());
             member(name, other.unwrap_or_else(|| value.get().as_bytes()));
         }
         more.iter().for_each(|(name, value)| member(name, value.as_bytes()));
@@ -222,6 +246,16 @@ mod tests {
         let mark = json!({"indexUid": "a", "queriesPosition": 2, "weightedRankingScore": 0.5, "remote": "far"});
         assert_eq!(parsed["_federation"], mark);
         assert_eq!((hit.position, hit.score, hit.fields[0].1.len()), (2, 0.5, 1));
+    }
+
+    #[test]
+    fn another_score_takes_the_place_of_the_first() {
+        let hit = br#"{"n":1.10,"_federation":{"indexUid":"a","weightedRankingScore":0.5,"remote":"far"},"_rankingScore":0.5}"#;
+        let rescored = Rescored { place: (0, 0), weighted: 0.25, score: Some(0.125), details: None };
+        let shown = with_score(hit, &rescored).unwrap();
+        let wanted = r#"{"n":1.10,"_federation":{"indexUid":"a","weightedRankingScore":0.25,"remote":"far"},"_rankingScore":0.125}"#;
+        assert_eq!(String::from_utf8(shown).unwrap(), wanted);
+        assert!(with_score(b"3", &rescored).is_none());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use shards::query::QueryWords;
 use shards::runtime::Nanos;
 use shards::search::federated::Part;
 use url::Url;
@@ -13,6 +14,7 @@ use super::answer::{self, Shown};
 use super::body::body;
 use super::route::Routed;
 use super::share;
+use super::words::Answered;
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::Call;
 use crate::api::search::federated::PROXY_HEADER;
@@ -52,8 +54,8 @@ impl<'a> Ask<'a> {
 
     /// Asks for all queries, side by side; those of an instance that fails go to the next one that has the same documents.
     /// Gives what was found, and the errors of instances whose queries nobody answered.
-    pub(super) async fn all(&self, mut queries: Vec<Routed>) -> (Vec<Part>, BTreeMap<String, ApiError>) {
-        let (mut parts, mut errors) = (Vec::new(), BTreeMap::new());
+    pub(super) async fn all(&self, mut queries: Vec<Routed>) -> (Vec<Answered>, BTreeMap<String, ApiError>) {
+        let (mut answered, mut errors) = (Vec::new(), BTreeMap::new());
         while !queries.is_empty() {
             let mut by_instance: BTreeMap<String, Vec<Routed>> = BTreeMap::new();
             for query in queries.drain(..) {
@@ -69,7 +71,7 @@ impl<'a> Ask<'a> {
             for (name, asked, answer) in join_all(asked).await {
                 let error = match answer {
                     Ok(part) => {
-                        parts.push(part);
+                        answered.push(Answered { queries: asked, part });
                         continue;
                     }
                     Err(error) => error,
@@ -85,7 +87,7 @@ impl<'a> Ask<'a> {
                 }
             }
         }
-        (parts, errors)
+        (answered, errors)
     }
 
     /// No instance that is known here has the documents of a shard.
@@ -128,15 +130,16 @@ impl<'a> Ask<'a> {
             ApiError::new(ErrorCode::RemoteCouldNotSendRequest, message)
         })?;
         let shards: Option<Vec<&str>> = queries.iter().map(|query| query.shard.as_deref()).collect();
+        let words: Vec<Option<&QueryWords>> = queries.iter().map(|query| query.words.as_deref()).collect();
         let queries: Vec<Cow<'_, QueryParams>> = queries.iter().map(|query| self.restricted(&query.query)).collect();
         let use_network = self.routing.network.leader.is_some().then_some(false);
         let queries: Vec<&QueryParams> = queries.iter().map(|query| &**query).collect();
-        let body = body(&queries, self.federation, use_network);
+        let (content_type, body) = share::question(&words, body(&queries, self.federation, use_network));
         let request = Request::new(Method::Post, url, Deadlines::all(time))
             .bearer(remote.search_api_key.as_deref())
             .header(PROXY_HEADER, "true")
             .header(HITS_APART, percent_encode(name))
-            .body("application/json", body)
+            .body(content_type, body)
             .repeatable();
         let request = match shards {
             Some(shards) => request.header(ASKED_SHARDS, self.routing.question(shards)),

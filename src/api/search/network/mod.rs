@@ -2,8 +2,8 @@
 //!
 //! [`route`] turns a query into one for each instance or network shard it is about, [`ask`] sends those that are for others
 //! and passes to the next replica where one fails, [`answer`] reads what comes back, or [`share`] from an instance of this
-//! server. The part of this instance is searched
-//! as any federated search; all parts merge by the scores that come with them.
+//! server. The part of this instance is searched as any federated search. [`words`] sees to it that all answered by the same
+//! words, and all parts merge by the scores that come with them.
 
 mod answer;
 mod ask;
@@ -11,21 +11,23 @@ mod body;
 mod route;
 pub(super) mod share;
 mod single;
+mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use shards::search::federated::{
-    Combination, FacetLimits, FederatedAnswer, FederatedRole, MergeFacets, Part, combine, is_enough_by_words,
+    Combination, FacetLimits, FederatedAnswer, FederatedRole, MergeFacets, Part, Shares, combine, is_enough_by_words,
 };
 use shards::settings::FacetOrder;
 
 use self::ask::Ask;
 pub(super) use self::route::{Routed, instances, takes_part};
 pub(super) use self::single::Search;
+use self::words::{Answered, ROUNDS_MAX, known_queries, take_unsettled};
 use super::federated::Plan;
 use super::multi::inside;
-use super::params::many::{FederationParams, QueryParams};
+use super::params::many::FederationParams;
 use super::semantic;
 use crate::api::error::ApiError;
 use crate::api::router::Call;
@@ -68,28 +70,80 @@ pub(super) async fn gather(
 ) -> Result<Gathered, ApiError> {
     let own_name = state.routing.network.own_name.as_deref();
     let is_semantic = routed.iter().any(|query| semantic::is_semantic(&query.query.search));
-    let (own, others): (Vec<Routed>, Vec<Routed>) = routed.into_iter().partition(|query| query.is_own(own_name));
-    let local: Vec<(usize, QueryParams)> = own.into_iter().map(|query| (query.given, query.query)).collect();
-    let asked_elsewhere: Vec<&str> = others.iter().map(|query| query.query.index_uid.as_str()).collect();
-    let mut plan = Plan::new(call, state, &local, federation, &asked_elsewhere)?;
-    plan.request.role = FederatedRole::Part;
-    plan.request.instance = Some(own_name.map(Into::into));
-    let merge_facets = plan.request.merge_facets;
+    let indexes: BTreeSet<String> = routed.iter().map(|query| query.query.index_uid.clone()).collect();
+    let indexes: Vec<&str> = indexes.iter().map(String::as_str).collect();
     let ask = Ask::new(call, state, federation);
-    let searched = async {
-        if local.is_empty() {
-            return Ok(FederatedAnswer::default());
+    let (mut answered, mut errors, mut merge_facets) = (Vec::new(), BTreeMap::new(), None);
+    let mut asked = routed;
+    for round in 1..=ROUNDS_MAX {
+        let (own, others): (Vec<Routed>, Vec<Routed>) = asked.into_iter().partition(|query| query.is_own(own_name));
+        let mut plan = Plan::new(call, state, &own, federation, &indexes)?;
+        plan.request.role = FederatedRole::Part;
+        plan.request.instance = Some(own_name.map(Into::into));
+        merge_facets = plan.request.merge_facets;
+        // The others first, so that they search while this core does.
+        let (elsewhere, here) = futures_util::future::join(ask.all(others), search_here(call, plan, own)).await;
+        answered.extend(here?);
+        answered.extend(elsewhere.0);
+        errors.extend(elsewhere.1);
+        asked = if round < ROUNDS_MAX { take_unsettled(&mut answered) } else { Vec::new() };
+        if asked.is_empty() {
+            break;
         }
-        call.app.reader.federated_search(plan.views.clone(), plan.request).await
-    };
-    // The others first, so that they search while this core does.
-    let ((mut parts, errors), found) = futures_util::future::join(ask.all(others), searched).await;
-    let found = found.map_err(|failed| match failed.query.and_then(|query| plan.positions.get(query)) {
-        Some(position) => inside(*position, failed.error.into()),
-        None => failed.error.into(),
-    })?;
-    parts.insert(0, found.into_part());
+    }
+    let parts = scored_together(call, state, federation, answered, &indexes).await;
     Ok(Gathered { parts, errors, merge_facets, is_semantic })
+}
+
+/// What instances have found, scored by what all of them know.
+async fn scored_together(
+    call: &Call<App>,
+    state: &ControlState,
+    federation: &FederationParams,
+    answered: Vec<Answered>,
+    indexes: &[&str],
+) -> Vec<Part> {
+    let queries = match answered.len() {
+        0 | 1 if answered.iter().all(|answer| answer.queries.len() < 2) => Vec::new(),
+        _ => known_queries(&answered),
+    };
+    let asked: Vec<Option<Plan>> = queries
+        .iter()
+        .map(|(places, _)| {
+            let (at, number) = places.first()?;
+            let query = std::slice::from_ref(&answered[*at].queries[*number]);
+            Plan::new(call, state, query, federation, indexes).ok()
+        })
+        .collect();
+    let mut parts: Vec<Part> = answered.into_iter().map(|answer| answer.part).collect();
+    for ((places, words), plan) in queries.into_iter().zip(asked) {
+        let Some(Plan { mut request, mut views, .. }) = plan else { continue };
+        let (Some(query), Some(view)) = (request.queries.pop(), views.pop()) else { continue };
+        let shares = Shares { query, is_hybrid: request.is_hybrid_share, words, places };
+        let (scored, changed) = call.app.reader.score_together(view, shares, parts).await;
+        parts = scored;
+        for rescored in changed {
+            let hit = &mut parts[rescored.place.0].hits[rescored.place.1];
+            if let Some(json) = answer::with_score(&hit.json, &rescored) {
+                hit.json = json;
+            }
+        }
+    }
+    parts
+}
+
+/// What this instance has for the queries of a plan.
+async fn search_here(call: &Call<App>, plan: Plan, queries: Vec<Routed>) -> Result<Option<Answered>, ApiError> {
+    if queries.is_empty() {
+        return Ok(None);
+    }
+    match call.app.reader.federated_search(plan.views.clone(), plan.request).await {
+        Ok(found) => Ok(Some(Answered { part: plan.places.part(found), queries })),
+        Err(failed) => Err(match failed.query.and_then(|query| plan.places.position(query)) {
+            Some(position) => inside(position, failed.error.into()),
+            None => failed.error.into(),
+        }),
+    }
 }
 
 impl Gathered {

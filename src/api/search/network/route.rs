@@ -1,6 +1,10 @@
 //! Which instances a query is for.
 
+use std::sync::Arc;
+
+use shards::query::QueryWords;
 use shards::runtime::Runtime;
+use shards::search::NetworkShare;
 
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::search::params::many::{FederationOptions, QueryParams};
@@ -20,9 +24,17 @@ pub(in crate::api::search) struct Routed {
     pub(in crate::api::search) candidates: Vec<Option<String>>,
     /// The network shard that it is about, if it is about one.
     pub(in crate::api::search) shard: Option<String>,
+    /// What all instances together know of its words; `None` asks by the instance's own.
+    pub(in crate::api::search) words: Option<Arc<QueryWords>>,
 }
 
 impl Routed {
+    /// What it is a share of, if others have shares of it.
+    pub(in crate::api::search) fn share(&self) -> Option<NetworkShare> {
+        let shard = self.shard.as_deref()?.into();
+        Some(NetworkShare { shard, words: self.words.clone() })
+    }
+
     /// Whether this instance answers it.
     pub(in crate::api::search) fn is_own(&self, own_name: Option<&str>) -> bool {
         self.candidates.first().is_some_and(|name| name.is_none() || name.as_deref() == own_name)
@@ -55,10 +67,10 @@ pub(in crate::api::search) fn instances(
         let mut query = query;
         let options = query.options.get_or_insert_with(FederationOptions::default);
         options.query_position.get_or_insert(given as u64);
-        return Ok(vec![Routed { query, given, candidates: vec![Some(name)], shard: None }]);
+        return Ok(vec![Routed { query, given, candidates: vec![Some(name)], shard: None, words: None }]);
     }
     if !takes_part(network, query.search.use_network, is_enabled) {
-        return Ok(vec![Routed { query, given, candidates: vec![None], shard: None }]);
+        return Ok(vec![Routed { query, given, candidates: vec![None], shard: None, words: None }]);
     }
     let numbered = |at: usize, query: &QueryParams| {
         let mut query = query.clone();
@@ -69,7 +81,7 @@ pub(in crate::api::search) fn instances(
     if network.leader.is_none() {
         let of_remote = |(at, name): (usize, &String)| {
             let candidates = vec![Some(name.clone())];
-            Routed { query: numbered(at, &query), given, candidates, shard: None }
+            Routed { query: numbered(at, &query), given, candidates, shard: None, words: None }
         };
         return Ok(network.remotes.keys().enumerate().map(of_remote).collect());
     }
@@ -77,7 +89,7 @@ pub(in crate::api::search) fn instances(
         let mut query = numbered(at, &query);
         query.search.filter = join_filters(query.search.filter.take(), Some(&shard_filter(name).into()));
         let candidates = routing.candidates(name, |names| shuffle(runtime, names)).into_iter().map(Some);
-        Routed { query, given, candidates: candidates.collect(), shard: Some(name.clone()) }
+        Routed { query, given, candidates: candidates.collect(), shard: Some(name.clone()), words: None }
     };
     Ok(network.shards.keys().enumerate().map(of_shard).collect())
 }

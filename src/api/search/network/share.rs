@@ -1,12 +1,55 @@
 //! What instances of this server tell each other of what they have found: first, as one line of JSON, all that hits merge by,
 //! then the hits as they are shown, one behind the other. The instance that asked takes them as they are, where it would have
 //! to take apart those of the interface's own answer ([`super::answer`]), and write most of them for nothing.
+//!
+//! An instance that is asked by the words of all is told them in a line of their own, before what it is asked.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use shards::query::QueryWords;
 use shards::search::federated::Part;
+
+use crate::api::decode::{json_body, malformed_payload};
+use crate::api::error::ApiError;
+use crate::api::router::Call;
+use crate::app::App;
 
 /// The content type. Another layout is to have another one.
 pub(in crate::api::search) const CONTENT_TYPE: &str = "application/x-skerry-hits";
+/// The content type of a question with words.
+const WITH_WORDS: &str = "application/x-skerry-words";
+const JSON: &str = "application/json";
+
+/// For each query of a request what all instances know of its words; queries behind the end have none.
+pub(in crate::api::search) type GivenWords = Vec<Option<Arc<QueryWords>>>;
+
+/// What is sent to ask `body`, with its content type.
+pub(super) fn question(words: &[Option<&QueryWords>], body: Vec<u8>) -> (&'static str, Vec<u8>) {
+    if words.iter().all(Option::is_none) {
+        return (JSON, body);
+    }
+    // Nothing in it can fail: keys are texts, and there is no end of room in memory.
+    let mut question = serde_json::to_vec(words).unwrap_or_default();
+    question.push(b'\n');
+    question.extend_from_slice(&body);
+    (WITH_WORDS, question)
+}
+
+/// What was asked, by whomever.
+///
+/// # Errors
+/// As [`Call::json`].
+pub(in crate::api::search) fn asked(call: &Call<App>) -> Result<(GivenWords, Value), ApiError> {
+    if call.content_type() != Some(WITH_WORDS) {
+        return Ok((Vec::new(), call.json()?));
+    }
+    let bytes = call.bytes()?;
+    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+    let words = serde_json::from_slice(&bytes[..end]).map_err(|error| malformed_payload("json", error))?;
+    Ok((words, json_body(Some(JSON), bytes.get(end + 1..).unwrap_or_default())?))
+}
 
 /// The first line.
 #[derive(Serialize, Deserialize)]
@@ -47,6 +90,7 @@ pub(super) fn read(body: &[u8]) -> Result<Part, String> {
 mod tests {
     use shards::facets::distribution::{Distribution, FacetValues};
     use shards::rank::SortValue;
+    use shards::rank::score::ScoreFacts;
     use shards::search::federated::{PartHit, ScoreValue, values_at};
 
     use super::*;
@@ -61,6 +105,7 @@ mod tests {
             values,
             pinned,
             fields: vec![("g".into(), values_at(fields.into_iter(), "g"))],
+            rank: None,
         };
         let sort = |value| ScoreValue::Sort { value, descending: true };
         let sorts = vec![sort(SortValue::Number(0.1)), sort(SortValue::Text("\n".into())), sort(SortValue::Missing)];
@@ -81,6 +126,8 @@ mod tests {
             facets: vec![("a".into(), Distribution { facets })],
             degraded: true,
             query_vectors: vec![(4, vec![0.1, -3.0])],
+            words: vec![None, Some(QueryWords::default())],
+            scores: vec![ScoreFacts::default()],
         }
     }
 
