@@ -127,7 +127,12 @@ pub fn combine(mut parts: Vec<Part>, combination: &Combination) -> FederatedAnsw
         query_vectors.extend(part.query_vectors);
         let (pinned, ranked): (Vec<_>, Vec<_>) = part.hits.into_iter().partition(|hit| hit.pinned.is_some());
         pins.extend(pinned.into_iter().map(|hit| (hit.pinned.unwrap_or_default(), hit.position, hit)));
-        lists.push(ranked);
+        // Hits of different queries may have changed places when they were scored anew.
+        let mut of_queries: BTreeMap<Option<usize>, Vec<PartHit>> = BTreeMap::new();
+        for hit in ranked {
+            of_queries.entry(hit.rank.as_ref().map(|rank| rank.query)).or_default().push(hit);
+        }
+        lists.extend(of_queries.into_values());
     }
     pins.sort_by_key(|(place, position, _)| (*place, *position));
     let (kept, dropped) = merged(lists, combination, &facets);

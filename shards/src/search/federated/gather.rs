@@ -56,6 +56,10 @@ pub async fn federated_search(
         .buffered(SEARCHES_AT_ONCE)
         .try_collect()
         .await?;
+    share_score_facts(&mut ranked, &requests);
+    for (number, query) in ranked.iter_mut().enumerate() {
+        query.entries = federation.entries(number, &query.lists, &query.places).await;
+    }
     let merged = federation.merged(&mut ranked).await;
     let (kept, dropped) = federation.without_repeats(merged).await?;
     let (total, facets) = federation.totals(&ranked).await?;
@@ -75,7 +79,7 @@ pub async fn federated_search(
         degraded: ranked.iter().any(|query| query.lists.iter().any(|list| list.expired)),
         semantic_hits: federation.semantic_hits(&ranked, &page),
         query_vectors: federation.query_vectors(&ranked),
-        scores: ranked.iter_mut().map(RankedQuery::take_score_facts).collect(),
+        scores: score_facts(&mut ranked),
         words: ranked.iter_mut().map(|query| query.known.take()).collect(),
         ..FederatedAnswer::default()
     };
@@ -133,15 +137,51 @@ struct RankedQuery {
     total: u64,
     /// The vector that was searched with.
     vector: Option<Arc<[f32]>>,
+    /// The hits in order, each by its list and its place there.
+    places: Vec<(usize, usize)>,
     entries: Vec<Entry>,
 }
 
+/// Lets the shares of one search, if this instance has several, score by the documents of all of them.
+fn share_score_facts(ranked: &mut [RankedQuery], requests: &[SearchRequest]) {
+    let mut lists: Vec<&mut Ranked> = ranked
+        .iter_mut()
+        .zip(requests)
+        .filter(|(_, request)| request.share.is_some())
+        .filter_map(|(query, _)| query.by_words())
+        .collect();
+    while let Some((first, rest)) = lists.split_first_mut() {
+        let plan = first.question.plan.clone();
+        let mut alike: Vec<&mut &mut Ranked> = rest.iter_mut().filter(|list| list.question.plan == plan).collect();
+        let mut all = std::mem::take(&mut first.facts);
+        alike.iter_mut().for_each(|list| all.add(std::mem::take(&mut list.facts)));
+        alike.iter_mut().for_each(|list| list.facts = all.clone());
+        first.facts = all;
+        lists = lists.into_iter().skip(1).filter(|list| list.question.plan != plan).collect();
+    }
+}
+
 impl RankedQuery {
+    /// The list of the documents that were found by words.
+    fn by_words(&mut self) -> Option<&mut Ranked> {
+        self.lists.iter_mut().find(|list| list.question.plan.vector.is_none())
+    }
+
     /// What the scores follow from, where others ask for that.
     fn take_score_facts(&mut self) -> ScoreFacts {
-        let by_words = self.lists.iter_mut().find(|list| list.question.plan.vector.is_none());
-        by_words.filter(|_| self.known.is_some()).map(|list| std::mem::take(&mut list.facts)).unwrap_or_default()
+        let is_asked = self.known.is_some();
+        self.by_words().filter(|_| is_asked).map(|list| std::mem::take(&mut list.facts)).unwrap_or_default()
     }
+}
+
+/// What the scores of queries follow from. What several have in common is told once.
+fn score_facts(ranked: &mut [RankedQuery]) -> Vec<ScoreFacts> {
+    let mut told: Vec<ScoreFacts> = Vec::with_capacity(ranked.len());
+    for query in ranked {
+        let facts = query.take_score_facts();
+        told.push(if told.contains(&facts) { ScoreFacts::default() } else { facts });
+    }
+    told
 }
 
 impl<'f> Federation<'f> {
@@ -169,20 +209,19 @@ impl<'f> Federation<'f> {
                 |hit: &FoundHit| (usize::from(hit.semantic) - usize::from(hit.semantic) * first_is_semantic, hit.at);
             let places: Vec<(usize, usize)> = found.hits.iter().map(place).collect();
             let lists: Vec<Ranked> = found.keyword.into_iter().chain(found.semantic).collect();
-            let entries = self.entries(query, &lists, places).await;
             let (words, known, total, vector) = (found.words, found.known, found.total, found.vector);
-            return Ok(RankedQuery { words, known, lists, total, vector, entries });
+            return Ok(RankedQuery { words, known, lists, total, vector, places, entries: Vec::new() });
         }
         let Resolved { graph, words: known } = gather.resolved_graph().await.map_err(failed)?;
         let words = gather.match_words(&graph);
         let lists = vec![gather.ranked(graph, None, offset, limit).await.map_err(failed)?];
         let count = lists[0].docs.len().min(usize::try_from(limit).unwrap_or(usize::MAX));
-        let entries = self.entries(query, &lists, (0..count).map(|at| (0, at)).collect()).await;
-        Ok(RankedQuery { words, known, total: lists[0].total, lists, vector: None, entries })
+        let places = (0..count).map(|at| (0, at)).collect();
+        Ok(RankedQuery { words, known, total: lists[0].total, lists, vector: None, places, entries: Vec::new() })
     }
 
     /// The hits of a query, each given by its list and its place there.
-    async fn entries(&self, number: usize, lists: &[Ranked], places: Vec<(usize, usize)>) -> Vec<Entry> {
+    async fn entries(&self, number: usize, lists: &[Ranked], places: &[(usize, usize)]) -> Vec<Entry> {
         let (query, _) = self.of(number);
         let scorers: Vec<Scorer<'_>> =
             lists.iter().map(|ranked| Scorer::new(&ranked.question.plan, &ranked.facts)).collect();
@@ -205,7 +244,7 @@ impl<'f> Federation<'f> {
         };
         let mut entries = Vec::with_capacity(places.len());
         for place in places {
-            entries.push(entry(place).await);
+            entries.push(entry(*place).await);
             pause(self.pacer).await;
         }
         entries
