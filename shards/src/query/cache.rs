@@ -20,10 +20,14 @@ const KIND_BYTES: usize = 16 << 20;
 #[derive(Default)]
 pub struct QueryCache {
     facts: RefCell<Kept<(NodeQuestion, bool), Arc<NodeFacts>>>,
-    classes: RefCell<Kept<(NodeQuestion, u8), Rc<RoaringBitmap>>>,
+    classes: RefCell<Kept<ClassKey, Rc<RoaringBitmap>>>,
     tables: RefCell<Kept<PrefixRange, Rc<PrefixTable>>>,
     filters: RefCell<Kept<String, Rc<RoaringBitmap>>>,
 }
+
+/// A node, its class, and at which byte it falls into two words (0: nowhere): that is counted over a network shard where one is
+/// searched, so it does not follow from the epoch.
+pub type ClassKey = (NodeQuestion, u8, u16);
 
 /// Entries of one kind. Starting over when they are too many is rare, costs nothing to keep track of, and what is in use
 /// comes back at once.
@@ -87,7 +91,7 @@ impl QueryCache {
     }
 
     /// The documents of a node in a class, when all fields are searched.
-    pub fn class(&self, key: (NodeQuestion, u8), make: impl FnOnce() -> Rc<RoaringBitmap>) -> Rc<RoaringBitmap> {
+    pub fn class(&self, key: ClassKey, make: impl FnOnce() -> Rc<RoaringBitmap>) -> Rc<RoaringBitmap> {
         kept(&self.classes, &key, make, |docs| docs.serialized_size())
     }
 
@@ -122,7 +126,7 @@ mod tests {
         let cache = QueryCache::default();
         let mut made = 0;
         for _ in 0..3 {
-            cache.class((NodeQuestion::default(), 1), || {
+            cache.class((NodeQuestion::default(), 1, 0), || {
                 made += 1;
                 Rc::default()
             });

@@ -80,7 +80,10 @@ impl NodeDocs {
             // from the words beside them.
             let is_word = node.len == 1 && node.derivations.phrase.is_none() && !self.plan.graph.is_shared;
             match self.source.cache().filter(|_| is_word && self.plan.fields.searches_all()) {
-                Some(cache) => cache.class((NodeQuestion::of(node), class), || self.make_class(at, class)),
+                Some(cache) => {
+                    let cut = node.derivations.split.as_ref().map_or(0, |(left, _)| left.len() as u16);
+                    cache.class((NodeQuestion::of(node), class, cut), || self.make_class(at, class))
+                }
                 None => self.make_class(at, class),
             }
         })

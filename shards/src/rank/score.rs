@@ -125,7 +125,8 @@ impl ScoreFacts {
                 && profile.sorts.len() == sorts
                 && profile.paths.iter().all(|(path, on, _)| on.len() == costs && is_path(path))
         };
-        self.used.iter().all(|(values, _, path)| values.len() == sorts && is_path(path))
+        // These are of the sort rules before the first other one.
+        self.used.iter().all(|(values, _, path)| values.len() <= sorts && is_path(path))
             && self.profiles.iter().all(is_profile)
     }
 

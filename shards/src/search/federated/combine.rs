@@ -299,6 +299,16 @@ mod tests {
         assert_eq!(page.hits, b"[3,4]");
     }
 
+    /// A part keeps the order of one query's hits, not that between two, whose scores may have changed since.
+    #[test]
+    fn hits_of_shares_that_were_scored_anew_change_places() {
+        let rank = |query| Some(HitRank { query, costs: Default::default(), sorts: Vec::new(), skipped: false });
+        let mut parts = parts();
+        let moved = PartHit { rank: rank(0), ..hit(1, 0, 0.2, "a") };
+        parts[0].hits = vec![moved, PartHit { rank: rank(1), ..hit(2, 0, 0.8, "b") }];
+        assert_eq!(combine(parts, &Combination::default()).hits, b"[3,2,4,1]");
+    }
+
     #[test]
     fn a_value_that_two_instances_have_counts_once() {
         let combination = Combination { is_distinct: true, ..Combination::default() };

@@ -36,6 +36,10 @@ prop_compose! {
     }
 }
 
+fn settings() -> Settings {
+    Settings { network_shards: SHARDS.iter().map(|name| (*name).into()).collect(), ..Settings::default() }
+}
+
 fn request(text: &str, strategy: MatchingStrategy, share: Option<NetworkShare>) -> FederatedRequest {
     let query = share.as_ref().map(|share| format!("_shard = {}", share.shard));
     let filter = query.and_then(|text| crate::facets::parse_filter_text(&text, "invalid_search_filter").unwrap());
@@ -110,8 +114,11 @@ proptest! {
 
     /// Documents on two instances, those of one shard on both, are found as those of one index.
     #[test]
-    fn a_network_finds_what_one_instance_finds(documents in documents(), frequency: bool) {
-        let settings = Settings { network_shards: SHARDS.iter().map(|name| (*name).into()).collect(), ..Settings::default() };
+    fn a_network_finds_what_one_instance_finds(documents in documents(), frequency: bool, by_id: bool) {
+        let mut settings = settings();
+        if by_id {
+            settings.ranking_rules.push("id:desc".into());
+        }
         let strategy = if frequency { MatchingStrategy::Frequency } else { MatchingStrategy::Last };
         let of_left = |document: &&Value| rendezvous(SHARDS, &document["id"].to_string()) == Some(SHARDS[0]);
         let right: Vec<Value> = documents.iter().filter(|document| !of_left(document)).cloned().collect();
@@ -133,8 +140,7 @@ proptest! {
 /// Instances with the same words are asked once; limits that only all words reach take a second question.
 #[test]
 fn instances_are_asked_again_only_where_it_matters() {
-    let settings =
-        Settings { network_shards: SHARDS.iter().map(|name| (*name).into()).collect(), ..Settings::default() };
+    let settings = settings();
     let index = |words: &[String]| {
         let documents = words.iter().enumerate().map(|(id, word)| json!({"id": id, "t": word}));
         MemIndex::new(&settings, &documents.collect::<Vec<_>>(), 1)

@@ -90,10 +90,20 @@ pub(super) fn read(body: &[u8]) -> Result<Part, String> {
 mod tests {
     use shards::facets::distribution::{Distribution, FacetValues};
     use shards::rank::SortValue;
-    use shards::rank::score::ScoreFacts;
+    use shards::rank::paths::{Path, Step};
+    use shards::rank::plan::Costs;
+    use shards::rank::score::{Profile, ScoreFacts};
     use shards::search::federated::{PartHit, ScoreValue, values_at};
 
     use super::*;
+
+    fn scores() -> ScoreFacts {
+        let path = |steps: &[Step]| Path::from_slice(steps);
+        let paths = vec![(path(&[Step::Node { at: 7, class: 2 }, Step::Drop(3)]), Costs::from_slice(&[0, 9]), 5)];
+        let used = vec![(vec![SortValue::Missing], 1, path(&[Step::Node { at: 255, class: 4 }]))];
+        let profile = Profile { sorts: vec![SortValue::Number(1.5)], costs: Costs::from_slice(&[2, u32::MAX]), paths };
+        ScoreFacts { used, profiles: vec![profile] }
+    }
 
     fn part() -> Part {
         let fields = [("g", &br#"["Red", 1.0, 1]"#[..])];
@@ -127,7 +137,7 @@ mod tests {
             degraded: true,
             query_vectors: vec![(4, vec![0.1, -3.0])],
             words: vec![None, Some(QueryWords::default())],
-            scores: vec![ScoreFacts::default()],
+            scores: vec![ScoreFacts::default(), scores()],
         }
     }
 
