@@ -81,6 +81,9 @@ pub struct PartHit {
     /// By what it was ranked, where it can be scored anew.
     #[serde(default)]
     pub rank: Option<HitRank>,
+    /// Its cost by meaning: what has the same similarity may yet have another distance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nearness: Option<u32>,
 }
 
 /// How parts become one list.
@@ -185,6 +188,7 @@ fn merged(
             origin: Origin::Part(at),
             score: hit.score,
             values: hit.values.clone(),
+            nearness: hit.nearness,
         };
         hits.iter().enumerate().map(entry).collect()
     };
@@ -202,6 +206,7 @@ fn merged(
             pinned: None,
             fields: Vec::new(),
             rank: None,
+            nearness: None,
         };
         let hit = std::mem::replace(&mut lists[list][at], empty);
         let own = hit.fields.first().map_or(&[][..], |(_, values)| values);
@@ -272,6 +277,7 @@ mod tests {
             pinned: None,
             fields: vec![("g".into(), values)],
             rank: None,
+            nearness: None,
         }
     }
 
@@ -327,6 +333,20 @@ mod tests {
         assert_eq!((answer.hits.as_slice(), answer.semantic_hits), (&b"[3,4,1,2]"[..], Some(1)));
         let first = Combination { page: PageRequest::Window { offset: 0, limit: 2 }, ..combination };
         assert_eq!(combine(parts, &first).semantic_hits, Some(0));
+    }
+
+    /// Two distances may be so near that their similarities are the same number.
+    #[test]
+    fn the_nearer_of_equally_similar_hits_comes_first() {
+        let mut parts = parts();
+        for (part, nearness) in parts.iter_mut().zip([7, 6]) {
+            part.hits.truncate(1);
+            part.hits[0].values = vec![ScoreValue::Similarity(0.5), ScoreValue::Relevancy(f64::from(nearness))];
+            part.hits[0].nearness = Some(nearness);
+        }
+        assert_eq!(combine(parts.clone(), &Combination::default()).hits, b"[3,1]");
+        parts[1].hits[0].nearness = None;
+        assert_eq!(combine(parts, &Combination::default()).hits, b"[1,3]");
     }
 
     #[test]

@@ -227,6 +227,7 @@ impl<'f> Federation<'f> {
             lists.iter().map(|ranked| Scorer::new(&ranked.question.plan, &ranked.facts)).collect();
         // The two lists of a hybrid search were merged by their weights, by which those of several instances merge as well.
         let by_words = words_share(&self.requests[number], self.request.is_hybrid_share);
+        let by_nearness = query.request.share.is_some();
         let entry = async |(list, at): (usize, usize)| {
             let hit = &lists[list].docs[at];
             let score = scorers[list].score(hit, self.pacer).await;
@@ -240,6 +241,7 @@ impl<'f> Federation<'f> {
                 origin: Origin::Ranked { list, at },
                 score: score.global() * query.weight,
                 values: score_values(plan, hit, &score, weight),
+                nearness: hit.costs.first().copied().filter(|_| by_nearness && plan.vector.is_some()),
             }
         };
         let mut entries = Vec::with_capacity(places.len());
@@ -294,7 +296,8 @@ impl<'f> Federation<'f> {
             let (asked, _) = self.of(number);
             pins.extend(query.lists[0].pins.iter().map(|pin| {
                 let (doc, score, origin) = (pin.doc, asked.weight, Origin::Pinned(*pin));
-                (*pin, Entry { query: number, position: asked.position, doc, origin, score, values: Vec::new() })
+                let (position, values) = (asked.position, Vec::new());
+                (*pin, Entry { query: number, position, doc, origin, score, values, nearness: None })
             }));
         }
         pins.sort_by_key(|(pin, entry)| (pin.order(), entry.position));
@@ -347,7 +350,8 @@ impl<'f> Federation<'f> {
         let pinned = if let Origin::Pinned(pin) = entry.origin { Some(pin.position) } else { None };
         let index_uid = self.request.indexes[query.index].uid.clone();
         let (position, score, values) = (entry.position, entry.score, entry.values);
-        PartHit { json, index_uid, position, score, values, pinned, fields, rank }
+        let nearness = entry.nearness;
+        PartHit { json, index_uid, position, score, values, pinned, fields, rank, nearness }
     }
 
     /// What an instance that merges needs of the hits of an index.

@@ -52,6 +52,8 @@ pub(super) struct Entry {
     pub(super) score: f64,
     /// The steps of its order.
     pub(super) values: Vec<ScoreValue>,
+    /// Its cost by meaning in a share of a search, which tells apart what has the same similarity: lower first.
+    pub(super) nearness: Option<u32>,
 }
 
 /// How a hit came into the list.
@@ -82,7 +84,12 @@ impl Entry {
                 (None, Some(_)) => return Ordering::Greater,
                 (Some(left), Some(right)) => left.compare(right),
             };
+            let by_nearness = || match (self.values.get(at), self.nearness, other.nearness) {
+                (Some(ScoreValue::Similarity(_)), Some(left), Some(right)) => left.cmp(&right),
+                _ => Ordering::Equal,
+            };
             match order {
+                Compared::Order(Ordering::Equal) if by_nearness().is_ne() => return by_nearness(),
                 Compared::Order(Ordering::Equal) => at += 1,
                 Compared::Order(order) => return order,
                 Compared::Opposite => return by_score(),

@@ -109,7 +109,8 @@ pub async fn score_together(
             };
             let score = scorer.score(&doc, pacer).await;
             let weighted = score.global() * query.weight;
-            if weighted.total_cmp(&hit.score).is_ne() {
+            // The steps may be others even where their sum is the same.
+            if weighted.total_cmp(&hit.score).is_ne() || request.show_ranking_score_details {
                 (hit.score, hit.values) = (weighted, score_values(&plan, &doc, &score, query.weight * share));
                 let details = match request.show_ranking_score_details {
                     true => Some(scorer.details(&doc, &hidden, pacer).await),

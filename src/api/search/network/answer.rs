@@ -109,7 +109,17 @@ fn hit_of(shown: &Shown<'_>, facets: &[(String, Distribution)], hit: &Members<'_
     mark.write(&mut shown_mark, &[], &[("remote", &Value::from(shown.name).to_string())]);
     let mut json = Vec::with_capacity(hit.0.iter().map(|(_, value)| value.get().len() + 24).sum());
     hit.write(&mut json, &[(FEDERATION, shown_mark)], &[]);
-    Ok(PartHit { json, index_uid: index_uid.into(), position, score, values, pinned, fields, rank: None })
+    Ok(PartHit {
+        json,
+        index_uid: index_uid.into(),
+        position,
+        score,
+        values,
+        pinned,
+        fields,
+        rank: None,
+        nearness: None,
+    })
 }
 
 /// A hit as it is shown with another score; `None` for one that is no object.

@@ -116,6 +116,7 @@ mod tests {
             pinned,
             fields: vec![("g".into(), values_at(fields.into_iter(), "g"))],
             rank: None,
+            nearness: Some(3),
         };
         let sort = |value| ScoreValue::Sort { value, descending: true };
         let sorts = vec![sort(SortValue::Number(0.1)), sort(SortValue::Text("\n".into())), sort(SortValue::Missing)];
