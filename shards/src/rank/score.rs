@@ -112,20 +112,19 @@ enum Place {
 impl ScoreFacts {
     /// Whether a search of this plan can have found them: others may come from an instance with other settings.
     pub fn fits(&self, plan: &RankPlan) -> bool {
-        let nodes = plan.graph.nodes.len();
         let costs = plan.rules.rules.iter().filter(|rule| rule.is_graph()).count();
         let sorts = plan.rules.sorts.len();
-        let is_path = |path: &Path| {
-            path.iter().all(|step| {
-                matches!(step, Step::Drop(_)) || matches!(step, Step::Node { at, .. } if usize::from(*at) < nodes)
-            })
+        let is_step = |step: &Step| match step {
+            Step::Drop(_) => true,
+            Step::Node { at, .. } => usize::from(*at) < plan.graph.nodes.len(),
         };
+        let is_path = |path: &Path| path.len() <= usize::from(plan.graph.term_count) && path.iter().all(is_step);
         let is_profile = |profile: &Profile| {
             profile.costs.len() == costs
                 && profile.sorts.len() == sorts
                 && profile.paths.iter().all(|(path, on, _)| on.len() == costs && is_path(path))
         };
-        // These are of the sort rules before the first other one.
+        // Only the values of sort rules before the first other one are told with the paths of a bucket.
         self.used.iter().all(|(values, _, path)| values.len() <= sorts && is_path(path))
             && self.profiles.iter().all(is_profile)
     }
