@@ -207,7 +207,7 @@ fn three_instances_answer_like_one() {
         (!words.is_empty()).then_some(words)
     };
     let texts: Vec<Vec<String>> = documents.iter().filter_map(words).collect();
-    let (mut hits, mut empty, mut other_hits, mut other_totals) = (0, 0, 0, 0);
+    let (mut hits, mut empty, mut other_hits, mut other_totals, mut other_nearest) = (0, 0, 0, 0, 0);
     let path = format!("/indexes/{INDEX}/search");
     for number in 0..queries {
         let query = query(&mut rng, &texts);
@@ -219,17 +219,25 @@ fn three_instances_answer_like_one() {
         if found != wanted {
             println!("search {number} of seed {seed} differs from one instance's: {query}");
             differ(&found, &wanted);
-            other_hits += u64::from(found["hits"] != wanted["hits"]);
-            other_totals += u64::from(found["hits"] == wanted["hits"]);
+            let by_meaning = query["hybrid"]["semanticRatio"].as_f64().is_some_and(|ratio| ratio > 0.0);
+            let counter = match (by_meaning, found["hits"] == wanted["hits"]) {
+                (true, _) => &mut other_nearest,
+                (false, true) => &mut other_totals,
+                (false, false) => &mut other_hits,
+            };
+            *counter += 1;
         }
         hits += count;
         empty += u64::from(count == 0);
     }
     println!(
-        "{queries} searches: {hits} hits, {empty} without any; {other_hits} differ, {other_totals} in what is counted alone"
+        "{queries} searches: {hits} hits, {empty} without any; {other_hits} by words differ, {other_totals} in what is counted \
+         alone, {other_nearest} by meaning"
     );
     assert!(hits > 0, "nothing is found");
     assert!(other_hits + other_totals == 0, "searches differ from one instance's");
+    // Of very many vectors the nearest are found nearly always: now and then a graph over some of them finds one more.
+    assert!(other_nearest <= queries / 500, "searches by meaning differ from one instance's");
 }
 
 /// An answer in which every instance has a part; on a busy machine one may be late now and then.
