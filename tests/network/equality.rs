@@ -66,6 +66,24 @@ fn with_vectors(line: &str, rng: &mut StdRng) -> String {
     Value::Object(document).to_string()
 }
 
+/// Those of a file, or made up.
+fn documents(file: Option<&str>, rng: &mut StdRng) -> Vec<String> {
+    let Some(file) = file else { return made_up(rng) };
+    let text = std::fs::read_to_string(file).expect("the file is read");
+    text.lines().map(|line| with_vectors(line, rng)).collect()
+}
+
+/// The words of a document's texts.
+fn words(document: &str) -> Vec<String> {
+    let document: Value = serde_json::from_str(document).expect("a document is JSON");
+    let texts = document.as_object().into_iter().flatten().filter(|(name, _)| *name != "id");
+    texts
+        .filter_map(|(_, text)| text.as_str())
+        .flat_map(|text| text.split(|letter: char| !letter.is_alphanumeric()).map(String::from))
+        .filter(|word| !word.is_empty())
+        .collect()
+}
+
 fn vector(rng: &mut StdRng) -> Vec<f32> {
     (0..8).map(|_| rng.random_range(-1.0..1.0)).collect()
 }
@@ -163,13 +181,8 @@ fn three_instances_answer_like_one() {
     let (queries, seed) = (number("SKERRY_QUERIES", 300), number("SKERRY_SEED", 1));
     let mut rng = StdRng::seed_from_u64(seed);
     let place = tempfile::tempdir().expect("a folder for the instances");
-    let documents: Vec<String> = match std::env::var("SKERRY_DATA") {
-        Ok(file) => {
-            let text = std::fs::read_to_string(file).expect("the file is read");
-            text.lines().map(|line| with_vectors(line, &mut rng)).collect()
-        }
-        Err(_) => made_up(&mut rng),
-    };
+    let file = std::env::var("SKERRY_DATA").ok();
+    let documents = documents(file.as_deref(), &mut rng);
     let to_load = place.path().join("documents.ndjson");
     let python = std::env::var("SKERRY_PYTHON").ok();
     if python.is_some() {
@@ -196,17 +209,8 @@ fn three_instances_answer_like_one() {
         wait(&all);
         println!("{} documents through {} in {:?}", documents.len(), host.address, began.elapsed());
     }
-    let words = |document: &String| {
-        let document: Value = serde_json::from_str(document).expect("a document is JSON");
-        let texts = document.as_object().into_iter().flatten().filter(|(name, _)| *name != "id");
-        let words: Vec<String> = texts
-            .filter_map(|(_, text)| text.as_str())
-            .flat_map(|text| text.split(|letter: char| !letter.is_alphanumeric()).map(String::from))
-            .filter(|word| !word.is_empty())
-            .collect();
-        (!words.is_empty()).then_some(words)
-    };
-    let texts: Vec<Vec<String>> = documents.iter().filter_map(words).collect();
+    let texts: Vec<Vec<String>> =
+        documents.iter().map(|document| words(document)).filter(|words| !words.is_empty()).collect();
     let (mut hits, mut empty, mut other_hits, mut other_totals, mut other_nearest) = (0, 0, 0, 0, 0);
     let path = format!("/indexes/{INDEX}/search");
     for number in 0..queries {
@@ -237,7 +241,8 @@ fn three_instances_answer_like_one() {
     assert!(hits > 0, "nothing is found");
     assert!(other_hits + other_totals == 0, "searches differ from one instance's");
     // Of very many vectors the nearest are found nearly always: now and then a graph over some of them finds one more.
-    assert!(other_nearest <= queries / 500, "searches by meaning differ from one instance's");
+    let nearest_max = if file.is_some() { queries / 500 } else { 0 };
+    assert!(other_nearest <= nearest_max, "searches by meaning differ from one instance's");
 }
 
 /// An answer in which every instance has a part; on a busy machine one may be late now and then.
