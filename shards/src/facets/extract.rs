@@ -39,15 +39,6 @@ pub struct FieldFacts {
     pub strings: BTreeMap<Box<str>, Box<str>>,
 }
 
-/// The facts of one document; see [`Extractor`], which is the faster way for many.
-pub fn extract<'a>(
-    fields: &FieldsMap,
-    settings: &Settings,
-    document: impl Iterator<Item = (FieldId, &'a [u8])> + Clone,
-) -> Facts {
-    Extractor::new(settings).extract(fields, document)
-}
-
 /// Extracts facts of many documents under the same settings. It remembers which paths are faceted; the index may meet new
 /// paths between two documents.
 pub struct Extractor<'s> {

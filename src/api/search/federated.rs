@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use shards::engine::IndexView;
 use shards::facets::distribution::check_facets;
 use shards::search::federated::{
-    FederatedAnswer, FederatedFacets, FederatedIndex, FederatedQuery, FederatedRequest, FederatedRole, MergeFacets,
-    Part, RuleKind, are_compatible, rule_kinds,
+    FederatedAnswer, FederatedError, FederatedFacets, FederatedIndex, FederatedQuery, FederatedRequest, FederatedRole,
+    MergeFacets, Part, RuleKind, are_compatible, rule_kinds,
 };
 use shards::search::{PageRequest, SearchRequest, check};
 use shards::settings::FacetOrder;
@@ -127,10 +127,7 @@ async fn alone(
     }
     let is_share = plan.request.role == FederatedRole::Part;
     let found = call.app.reader.federated_search(plan.views.clone(), plan.request).await;
-    let mut answer = found.map_err(|failed| match failed.query.and_then(|query| plan.places.position(query)) {
-        Some(position) => inside(position, failed.error.into()),
-        None => ApiError::from(failed.error),
-    })?;
+    let mut answer = found.map_err(|failed| plan.places.error(failed))?;
     if is_share {
         return Ok(Answered::Share(plan.places.part(answer)));
     }
@@ -229,9 +226,12 @@ pub(super) struct Plan {
 pub(super) struct Places(Vec<(usize, usize)>);
 
 impl Places {
-    /// The place of a query in the client's list.
-    pub(super) fn position(&self, query: usize) -> Option<usize> {
-        self.0.get(query).map(|(_, position)| *position)
+    /// Why the request failed, as the client is told: inside its query at fault, if one is.
+    pub(super) fn error(&self, failed: FederatedError) -> ApiError {
+        match failed.query.and_then(|query| self.0.get(query)) {
+            Some((_, position)) => inside(*position, failed.error.into()),
+            None => failed.error.into(),
+        }
     }
 
     /// What was found in the role of a part, with the queries in the order of the list that the request was made of.

@@ -26,7 +26,6 @@ pub(super) use self::route::{Routed, instances, takes_part};
 pub(super) use self::single::Search;
 use self::words::{Answered, ROUNDS_MAX, known_queries, take_unsettled};
 use super::federated::Plan;
-use super::multi::inside;
 use super::params::many::FederationParams;
 use super::semantic;
 use crate::api::error::ApiError;
@@ -139,10 +138,7 @@ async fn search_here(call: &Call<App>, plan: Plan, queries: Vec<Routed>) -> Resu
     }
     match call.app.reader.federated_search(plan.views.clone(), plan.request).await {
         Ok(found) => Ok(Some(Answered { part: plan.places.part(found), queries })),
-        Err(failed) => Err(match failed.query.and_then(|query| plan.places.position(query)) {
-            Some(position) => inside(position, failed.error.into()),
-            None => failed.error.into(),
-        }),
+        Err(failed) => Err(plan.places.error(failed)),
     }
 }
 
