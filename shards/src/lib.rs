@@ -8,6 +8,7 @@ pub mod fields;
 pub mod format;
 pub mod ids;
 pub mod index;
+mod kept;
 pub mod mesh;
 pub mod network_shards;
 pub mod partition;

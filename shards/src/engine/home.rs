@@ -139,7 +139,7 @@ impl PartitionHome {
         let now = self.runtime.now();
         let mut readers = self.readers.borrow_mut();
         if let Some((_, (before, _))) = readers.last_key_value() {
-            before.forget_cached();
+            self.forget_cached(before.clone());
         }
         readers.insert(share.epoch, (reader, now));
         while readers.len() > EPOCHS_MIN {
@@ -150,6 +150,20 @@ impl PartitionHome {
             }
             readers.pop_first();
         }
+    }
+
+    /// Lets go of what an epoch that was replaced has kept for later searches, in steps: that is many small things.
+    fn forget_cached(&self, reader: Rc<PartitionReader>) {
+        let runtime = self.runtime.clone();
+        let forgetting = async move {
+            doing("forget what was kept of an epoch");
+            while reader.forget_some() {
+                if runtime.should_yield() {
+                    runtime.yield_now().await;
+                }
+            }
+        };
+        self.runtime.spawn(Queue::Upkeep, Box::pin(forgetting));
     }
 
     /// Removes the folders of graphs that the newest state does not have, once nobody reads them.

@@ -17,7 +17,7 @@ use super::{Engine, answer_as};
 use crate::ids::{Epoch, PartitionNo};
 use crate::partition::reader::PartitionReader;
 use crate::query::Cutter;
-use crate::runtime::{Nanos, Runtime};
+use crate::runtime::{Nanos, Queue, Runtime};
 use crate::search::federated::{
     FederatedAccess, FederatedAnswer, FederatedError, FederatedRequest, Part, Rescored, Shares, federated_search,
     score_together,
@@ -77,18 +77,37 @@ struct KnownIndex {
 }
 
 impl KnownFactsCache {
-    fn get(&self, view: &IndexView) -> Rc<KnownFacts> {
+    fn get(&self, view: &IndexView, runtime: &Rc<dyn Runtime>) -> Rc<KnownFacts> {
         let mut kept = self.0.borrow_mut();
         let known = kept.iter().position(|known| known.id == view.id).map(|at| kept.remove(at));
         if kept.len() >= KNOWN_MAX {
-            kept.remove(0);
+            forget(kept.remove(0).facts, runtime);
         }
-        let current = known.filter(|known| known.layout == view.layout && known.epoch == view.epoch);
-        let facts = current.map_or_else(Rc::default, |known| known.facts);
+        let facts = match known {
+            Some(known) if known.layout == view.layout && known.epoch == view.epoch => known.facts,
+            Some(older) => {
+                forget(older.facts, runtime);
+                Rc::default()
+            }
+            None => Rc::default(),
+        };
         // The one used last stands last.
         kept.push(KnownIndex { id: view.id, layout: view.layout, epoch: view.epoch, facts: facts.clone() });
         facts
     }
+}
+
+/// Lets go of facts in steps: they are many small things.
+fn forget(facts: Rc<KnownFacts>, runtime: &Rc<dyn Runtime>) {
+    let on = runtime.clone();
+    let forgetting = async move {
+        while facts.forget_some() {
+            if on.should_yield() {
+                on.yield_now().await;
+            }
+        }
+    };
+    runtime.spawn(Queue::Upkeep, Box::pin(forgetting));
 }
 
 impl Engine {
@@ -98,7 +117,7 @@ impl Engine {
         for attempt in 1.. {
             let view = latest.as_ref().unwrap_or(index);
             let asker = Asker { engine: self, view, gone: Cell::new(false) };
-            let (planner, known) = (self.planners.get(&view.settings), self.known.get(view));
+            let (planner, known) = (self.planners.get(&view.settings), self.known.get(view, &self.runtime));
             let searched = self.searched(view, &planner, &known);
             let answer = crate::search::search(&searched, &request, &asker, &RuntimePacer(self.runtime.clone())).await;
             if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
@@ -124,7 +143,7 @@ impl Engine {
             let asker = Asker { engine: self, view, gone: Cell::new(false) };
             let planner = self.planners.get(&view.settings);
             let pacer = RuntimePacer(self.runtime.clone());
-            let known = self.known.get(view);
+            let known = self.known.get(view, &self.runtime);
             let searched = self.searched(view, &planner, &known);
             let answer = crate::search::search_facet_values(&searched, &request, &asker, &pacer).await;
             if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
@@ -150,7 +169,7 @@ impl Engine {
             let askers: Vec<Asker<'_>> =
                 views.iter().map(|view| Asker { engine: self, view, gone: Cell::new(false) }).collect();
             let planners: Vec<Rc<Planner>> = views.iter().map(|view| self.planners.get(&view.settings)).collect();
-            let known: Vec<Rc<KnownFacts>> = views.iter().map(|view| self.known.get(view)).collect();
+            let known: Vec<Rc<KnownFacts>> = views.iter().map(|view| self.known.get(view, &self.runtime)).collect();
             let access = views.iter().zip(&planners).zip(&known).zip(&askers);
             let access: Vec<FederatedAccess<'_>> = access
                 .map(|(((view, planner), known), ask)| FederatedAccess {
@@ -173,7 +192,7 @@ impl Engine {
 
     /// Scores the hits of a query by what all instances know, see [`score_together`].
     pub async fn score_together(&self, index: &IndexView, shares: &Shares, parts: &mut [Part]) -> Vec<Rescored> {
-        let (planner, known) = (self.planners.get(&index.settings), self.known.get(index));
+        let (planner, known) = (self.planners.get(&index.settings), self.known.get(index, &self.runtime));
         let pacer = RuntimePacer(self.runtime.clone());
         score_together(&self.searched(index, &planner, &known), shares, parts, &pacer).await
     }
@@ -187,7 +206,7 @@ impl Engine {
         for attempt in 1.. {
             let view = latest.as_ref().unwrap_or(index);
             let asker = Asker { engine: self, view, gone: Cell::new(false) };
-            let (planner, known) = (self.planners.get(&view.settings), self.known.get(view));
+            let (planner, known) = (self.planners.get(&view.settings), self.known.get(view, &self.runtime));
             let searched = self.searched(view, &planner, &known);
             let pacer = RuntimePacer(self.runtime.clone());
             let answer = crate::search::search_similar(&searched, &request, &asker, &pacer).await;

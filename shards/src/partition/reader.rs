@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ahash::AHashMap;
 use roaring::RoaringBitmap;
 use storage_engine::{ReadTree, Snapshot};
 
@@ -17,6 +16,7 @@ use crate::facets::filter::VectorsTest;
 use crate::facets::{FacetError, FacetSource};
 use crate::fields::FieldsMap;
 use crate::ids::{DocId, Epoch, FieldId, LocalDocId, PartitionNo};
+use crate::kept::Kept;
 use crate::query::{FieldTable, PrefixRange, QueryCache, Reach, TermSource};
 use crate::rank::champions::ChampionLists;
 use crate::search::TermAnswers;
@@ -59,18 +59,12 @@ pub struct PartitionReader {
     number: PartitionNo,
     facts: EpochFacts,
     memory: PartitionMemory,
-    cache: RefCell<TermCache>,
+    terms: RefCell<Kept<Box<str>, Rc<RoaringBitmap>>>,
     damage: RefCell<Option<String>>,
     queries: QueryCache,
     champions: ChampionLists,
     term_answers: TermAnswers,
     resident_fields: ResidentFields,
-}
-
-#[derive(Default)]
-struct TermCache {
-    terms: AHashMap<Box<str>, Rc<RoaringBitmap>>,
-    bytes: usize,
 }
 
 impl PartitionReader {
@@ -81,7 +75,7 @@ impl PartitionReader {
             number,
             facts,
             memory,
-            cache: RefCell::default(),
+            terms: RefCell::default(),
             damage: RefCell::default(),
             queries: QueryCache::default(),
             champions: ChampionLists::default(),
@@ -163,19 +157,22 @@ impl PartitionReader {
 
     /// The documents that hold a term; empty when none does. Kept for the next who asks.
     pub fn postings(&self, term: &str) -> Result<Rc<RoaringBitmap>, PartitionError> {
-        if let Some(known) = self.cache.borrow().terms.get(term) {
+        if let Some(known) = self.terms.borrow().get(term) {
             return Ok(known.clone());
         }
         let mut documents = RoaringBitmap::new();
-        if self.memory.dictionary.contains(term) {
-            self.for_each_block(term, 0, |block| {
-                // Documents of a posting list rise, so appending cannot fail.
-                let _ = documents.append(block.docs().iter().copied());
-                Ok(true)
-            })?;
+        if !self.memory.dictionary.contains(term) {
+            // Known without a look at the file, and what can be asked for is without end.
+            return Ok(Rc::new(documents));
         }
+        self.for_each_block(term, 0, |block| {
+            // Documents of a posting list rise, so appending cannot fail.
+            let _ = documents.append(block.docs().iter().copied());
+            Ok(true)
+        })?;
         let documents = Rc::new(documents);
-        self.cache.borrow_mut().insert(term, &documents);
+        let bytes = documents.serialized_size() + term.len() + 64;
+        self.terms.borrow_mut().keep(term.into(), documents.clone(), bytes, CACHE_BYTES);
         Ok(documents)
     }
 
@@ -235,13 +232,14 @@ impl PartitionReader {
         Ok(None)
     }
 
-    /// Lets go of what was kept for later requests, when a newer epoch has taken this one's place.
-    pub fn forget_cached(&self) {
-        *self.cache.borrow_mut() = TermCache::default();
-        self.queries.clear();
-        self.champions.clear();
-        self.term_answers.clear();
-        self.resident_fields.clear();
+    /// Lets go of a bounded part of what was kept for later requests, as is due once a newer epoch has taken this one's place;
+    /// false when nothing is kept.
+    pub fn forget_some(&self) -> bool {
+        self.terms.borrow_mut().forget_some()
+            || self.queries.forget_some()
+            || self.champions.forget_some()
+            || self.term_answers.forget_some()
+            || self.resident_fields.forget_some()
     }
 
     /// Answers to questions about one term.
@@ -308,21 +306,6 @@ impl PartitionReader {
     }
 }
 
-impl TermCache {
-    fn insert(&mut self, term: &str, documents: &Rc<RoaringBitmap>) {
-        let bytes = documents.serialized_size() + term.len() + 64;
-        if self.bytes + bytes > CACHE_BYTES {
-            // Starting over is rare, costs nothing to keep track of, and keeps the words in use.
-            self.terms.clear();
-            self.bytes = 0;
-        }
-        if bytes <= CACHE_BYTES {
-            self.bytes += bytes;
-            self.terms.insert(term.into(), documents.clone());
-        }
-    }
-}
-
 impl FacetSource for PartitionReader {
     fn columns(&self) -> Columns<'_> {
         Columns::new(&self.snapshot)
@@ -385,7 +368,7 @@ impl TermSource for PartitionReader {
     fn take_fault(&self) -> Option<String> {
         let fault = self.damage.borrow_mut().take()?;
         // What was kept meanwhile may lack what could not be read.
-        self.forget_cached();
+        while self.forget_some() {}
         Some(fault)
     }
 

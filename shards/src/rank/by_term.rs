@@ -1,54 +1,52 @@
 //! What is kept of terms while an epoch lasts, within bounds.
 
-use ahash::AHashMap;
+use crate::kept::Kept;
 
 /// Things kept of one term: the oldest goes when a client asks for it in ever new ways, and looking among them stays quick.
 pub const OF_TERM_MAX: usize = 16;
 
 /// Things by the text of the term that they are about, each with its weight in documents.
-pub struct ByTerm<T> {
-    kept: AHashMap<String, Vec<(T, usize)>>,
-    docs: usize,
-}
+pub struct ByTerm<T>(Kept<String, Vec<(T, usize)>>);
 
 impl<T> Default for ByTerm<T> {
     fn default() -> Self {
-        Self { kept: AHashMap::new(), docs: 0 }
+        Self(Kept::default())
     }
 }
 
 impl<T> ByTerm<T> {
     /// The one of a term that `fits`.
     pub fn find(&self, term: &str, fits: impl Fn(&T) -> bool) -> Option<&T> {
-        self.kept.get(term)?.iter().map(|(thing, _)| thing).find(|thing| fits(thing))
+        self.0.get(term)?.iter().map(|(thing, _)| thing).find(|thing| fits(thing))
     }
 
-    /// Keeps a thing that weighs `docs` documents in the place of those that it `replaces`. When all would weigh more than
-    /// `docs_max`, everything is forgotten first: that is rare, and what is in use comes back at once.
+    /// Keeps a thing that weighs `docs` documents in the place of those that it `replaces`, and forgets other terms until all
+    /// things weigh no more than `docs_max`.
     pub fn keep(&mut self, term: &str, (thing, docs): (T, usize), docs_max: usize, replaces: impl Fn(&T) -> bool) {
-        if self.docs + docs > docs_max {
-            *self = Self::default();
-        }
-        let things = self.kept.entry(term.to_owned()).or_default();
-        let before: usize = things.iter().map(|(_, docs)| docs).sum();
+        let mut things = self.0.take(term).unwrap_or_default();
         things.retain(|(other, _)| !replaces(other));
         if things.len() >= OF_TERM_MAX {
             things.remove(0);
         }
         things.push((thing, docs));
-        let after: usize = things.iter().map(|(_, docs)| docs).sum();
-        self.docs = self.docs + after - before;
+        let all = things.iter().map(|(_, docs)| docs).sum();
+        self.0.keep(term.to_owned(), things, all, docs_max);
+    }
+
+    /// Forgets a bounded part of it; false when there is nothing.
+    pub fn forget_some(&mut self) -> bool {
+        self.0.forget_some()
     }
 }
 
 #[cfg(test)]
 impl<T> ByTerm<T> {
     pub fn all(&self) -> impl Iterator<Item = &T> {
-        self.kept.values().flatten().map(|(thing, _)| thing)
+        self.0.things().flatten().map(|(thing, _)| thing)
     }
 
     pub fn docs(&self) -> usize {
-        self.docs
+        self.0.weight()
     }
 }
 
@@ -64,10 +62,10 @@ mod tests {
             (0..2 * OF_TERM_MAX).filter(|at| kept.find("a", |thing| thing == at).is_some()).collect::<Vec<_>>()
         };
         assert_eq!(known(&kept), (OF_TERM_MAX..2 * OF_TERM_MAX).collect::<Vec<_>>());
-        assert_eq!(kept.docs, OF_TERM_MAX * 10);
+        assert_eq!(kept.docs(), OF_TERM_MAX * 10);
         kept.keep("a", (99, 5), 1000, |thing| *thing == OF_TERM_MAX);
-        assert_eq!((known(&kept).len(), kept.docs), (OF_TERM_MAX - 1, OF_TERM_MAX * 10 - 5));
+        assert_eq!((known(&kept).len(), kept.docs()), (OF_TERM_MAX - 1, OF_TERM_MAX * 10 - 5));
         kept.keep("b", (1, 900), 1000, |_| false);
-        assert_eq!((known(&kept).len(), kept.docs), (0, 900));
+        assert_eq!((known(&kept).len(), kept.docs()), (0, 900));
     }
 }

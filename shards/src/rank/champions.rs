@@ -153,9 +153,9 @@ impl ChampionLists {
         false
     }
 
-    /// Forgets everything.
-    pub fn clear(&self) {
-        *self.0.borrow_mut() = ByTerm::default();
+    /// Forgets a bounded part of them; false when there is nothing.
+    pub fn forget_some(&self) -> bool {
+        self.0.borrow_mut().forget_some()
     }
 
     /// Keeps a list.

@@ -71,9 +71,9 @@ impl TermAnswers {
         Some((list.part.clone(), list.counts.clone()))
     }
 
-    /// Forgets everything.
-    pub fn clear(&self) {
-        *self.0.borrow_mut() = ByTerm::default();
+    /// Forgets a bounded part of them; false when there is nothing.
+    pub fn forget_some(&self) -> bool {
+        self.0.borrow_mut().forget_some()
     }
 
     /// Keeps an answer, if its question is of the kind.

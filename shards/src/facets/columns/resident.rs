@@ -5,10 +5,12 @@
 //! is read into memory when as many of its values were looked up one by one as make reading them all the cheaper way.
 
 use std::cell::RefCell;
+use std::collections::hash_map::Entry;
+use std::hash::BuildHasher;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-use ahash::AHashMap;
+use ahash::{AHashMap, RandomState};
 use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
@@ -18,25 +20,81 @@ use super::store::ColumnError;
 use super::values::DocValues;
 use crate::ids::FieldId;
 use crate::partition::trees::FACET_VALUES;
+use crate::runtime::pause_at;
 
 /// A field whose distinct lists take more bytes is not held.
 const LISTS_BYTES_MAX: usize = 4 << 20;
 /// Bytes of all fields of a partition, about; those asked for later are not held.
 const ALL_BYTES_MAX: usize = 16 << 20;
-/// What a list takes besides its bytes.
-const LIST_BYTES: usize = 64;
+/// What a list takes besides its bytes, while it is looked for among the others.
+const LIST_BYTES: usize = 32;
 /// To look up a document's values takes about so many times as long as to come by them in passing.
 const LOOK_UP_COST: u64 = 4;
 
 /// Up to so many lists for each document counted it is cheaper to have a place for every list than to look for those met.
 const LISTS_PER_DOCUMENT: u64 = 8;
 
+/// Documents of which the lists are counted between two looks at whether others wait.
+const DOCUMENTS_PER_LOOK: usize = 4096;
+
 /// The values of one field.
 pub struct ResidentField {
-    /// As stored.
-    lists: Vec<Box<[u8]>>,
+    lists: Lists,
     /// By document, the number of its list plus 1; 0 for none.
     of_documents: Vec<u32>,
+}
+
+/// Lists of values as stored, one behind the other: tens of thousands of pieces of memory would take milliseconds to free.
+#[derive(Default)]
+struct Lists {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+/// Finds the numbers of lists by their hashes, for the same reason without a copy of them.
+struct ListNumbers<S> {
+    hasher: S,
+    by_hash: AHashMap<u64, u32>,
+}
+
+impl Lists {
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn get(&self, number: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(number)? as usize;
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
+        Some(&self.bytes[start..end])
+    }
+
+    fn push(&mut self, list: &[u8]) {
+        self.bytes.extend_from_slice(list);
+        // At most `LISTS_BYTES_MAX`.
+        self.ends.push(self.bytes.len() as u32);
+    }
+}
+
+impl<S: BuildHasher> ListNumbers<S> {
+    fn new(hasher: S) -> Self {
+        Self { hasher, by_hash: AHashMap::new() }
+    }
+
+    /// The number of an equal one among these lists; otherwise the next list, which must be this one, is found by it from now on.
+    fn find(&mut self, list: &[u8], lists: &Lists) -> Option<u32> {
+        let mut hash = self.hasher.hash_one(list);
+        loop {
+            match self.by_hash.entry(hash) {
+                Entry::Occupied(known) if lists.get(*known.get() as usize) == Some(list) => return Some(*known.get()),
+                // Another list has this hash.
+                Entry::Occupied(_) => hash = hash.wrapping_add(1),
+                Entry::Vacant(free) => {
+                    free.insert(lists.len() as u32);
+                    return None;
+                }
+            }
+        }
+    }
 }
 
 /// The fields held by a partition at one epoch.
@@ -59,21 +117,23 @@ enum State {
 
 impl ResidentField {
     /// The values of some documents: each list that they have, how many have it, and the first that does.
-    pub fn lists_of(&self, documents: &RoaringBitmap) -> Vec<(u32, u64, u32)> {
+    pub async fn lists_of(&self, documents: &RoaringBitmap, pace: &dyn Pace) -> Vec<(u32, u64, u32)> {
         let of = |document: u32| self.of_documents.get(document as usize).copied().unwrap_or(0).checked_sub(1);
-        let found = documents.iter().filter_map(|document| Some((of(document)?, document)));
+        let found = documents.iter().filter_map(|document| Some((of(document)?, document))).enumerate();
         if self.lists.len() as u64 > documents.len().saturating_mul(LISTS_PER_DOCUMENT) {
             let mut counts: AHashMap<u32, (u64, u32)> = AHashMap::new();
-            for (list, document) in found {
+            for (at, (list, document)) in found {
                 counts.entry(list).or_insert((0, document)).0 += 1;
+                pause_at(at, DOCUMENTS_PER_LOOK, pace).await;
             }
             return counts.into_iter().map(|(list, (count, first))| (list, count, first)).collect();
         }
         let mut counts: Vec<(u64, u32)> = vec![(0, 0); self.lists.len()];
-        for (list, document) in found {
+        for (at, (list, document)) in found {
             let Some((count, first)) = counts.get_mut(list as usize) else { continue };
             *first = if *count == 0 { document } else { *first };
             *count += 1;
+            pause_at(at, DOCUMENTS_PER_LOOK, pace).await;
         }
         let counts = counts.into_iter().zip(0..).filter(|((count, _), _)| *count > 0);
         counts.map(|((count, first), list)| (list, count, first)).collect()
@@ -86,7 +146,7 @@ impl ResidentField {
     }
 
     fn bytes(&self) -> usize {
-        self.of_documents.len() * 4 + self.lists.iter().map(|list| list.len() + LIST_BYTES).sum::<usize>()
+        self.of_documents.len() * 4 + self.lists.bytes.len() + self.lists.len() * LIST_BYTES
     }
 }
 
@@ -122,9 +182,14 @@ impl ResidentFields {
         Ok(Some(values))
     }
 
-    /// Forgets everything.
-    pub fn clear(&self) {
-        *self.0.borrow_mut() = Held::default();
+    /// Forgets one of them; false when there is none.
+    pub fn forget_some(&self) -> bool {
+        let mut held = self.0.borrow_mut();
+        let Some(field) = held.fields.keys().next().copied() else {
+            held.bytes = 0;
+            return false;
+        };
+        held.fields.remove(&field).is_some()
     }
 }
 
@@ -132,22 +197,21 @@ impl Columns<'_> {
     /// The values of all documents on a field; `None` when they would take too much memory.
     async fn all_values(&self, field: FieldId, pace: &dyn Pace) -> Result<Option<ResidentField>, ColumnError> {
         let start = keys::field(field);
-        let mut numbers: AHashMap<Box<[u8]>, u32> = AHashMap::new();
-        let mut found = ResidentField { lists: Vec::new(), of_documents: Vec::new() };
+        let mut numbers = ListNumbers::new(RandomState::new());
+        let mut found = ResidentField { lists: Lists::default(), of_documents: Vec::new() };
         let mut bytes_left = Some(LISTS_BYTES_MAX);
         let mut entry = |key: &[u8], value: &[u8]| {
             let Some(document) = key.strip_prefix(start.as_slice()) else { return Ok(ControlFlow::Break(())) };
             let document = keys::document_of(document).ok_or(ColumnError::Corrupt(FACET_VALUES))?.0 as usize;
             let next = found.lists.len() as u32;
-            let number = match numbers.get(value) {
-                Some(number) => *number,
+            let number = match numbers.find(value, &found.lists) {
+                Some(number) => number,
                 None => {
                     bytes_left = bytes_left.and_then(|left| left.checked_sub(value.len() + LIST_BYTES));
                     if bytes_left.is_none() {
                         return Ok(ControlFlow::Break(()));
                     }
-                    numbers.insert(value.into(), next);
-                    found.lists.push(value.into());
+                    found.lists.push(value);
                     next
                 }
             };
@@ -185,7 +249,37 @@ mod tests {
         };
         assert_eq!([1000, 1000, 1000, 0].map(|looked_up| is_held(few, looked_up)), [false, false, true, true]);
         assert_eq!([9400, 9400].map(|looked_up| is_held(many, looked_up)), [false, false]);
-        fields.clear();
+        while fields.forget_some() {}
         assert!(!is_held(few, 0));
+    }
+
+    /// Lists are told apart also where their hashes do not.
+    #[test]
+    fn lists_of_one_hash_are_found() {
+        #[derive(Clone, Default)]
+        struct Same;
+        impl std::hash::Hasher for Same {
+            fn finish(&self) -> u64 {
+                u64::MAX
+            }
+            fn write(&mut self, _: &[u8]) {}
+        }
+        impl BuildHasher for Same {
+            type Hasher = Self;
+            fn build_hasher(&self) -> Self {
+                Self
+            }
+        }
+        let (mut numbers, mut lists) = (ListNumbers::new(Same), Lists::default());
+        for (list, number) in [("a", None), ("", None), ("bc", None), ("a", Some(0)), ("bc", Some(2)), ("", Some(1))] {
+            assert_eq!(numbers.find(list.as_bytes(), &lists), number, "{list}");
+            if number.is_none() {
+                lists.push(list.as_bytes());
+            }
+        }
+        assert_eq!(
+            (lists.len(), lists.get(1), lists.get(2), lists.get(3)),
+            (3, Some(&b""[..]), Some(&b"bc"[..]), None)
+        );
     }
 }

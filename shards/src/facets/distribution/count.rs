@@ -49,7 +49,8 @@ impl Counter<'_> {
     pub async fn by_document(&self, field: FieldId) -> Result<FieldCounts, ColumnError> {
         if let Some(resident) = self.resident(field).await? {
             let mut counts = Gathered::default();
-            for (number, (list, count, first)) in resident.lists_of(self.documents).into_iter().enumerate() {
+            let lists = resident.lists_of(self.documents, self.pace).await;
+            for (number, (list, count, first)) in lists.into_iter().enumerate() {
                 if number % DOCUMENTS_PER_LOOK == 0 && self.pace.due() {
                     self.pace.pause().await;
                 }

@@ -1,0 +1,150 @@
+//! What is remembered within a bound, and forgotten a little at a time.
+//!
+//! To start over when a map is full is simple and rare, but to free tens of thousands of small things takes tens of milliseconds,
+//! and so does moving them when the map grows, while nobody else has the core. So this map is many small ones, of which the
+//! hash of a key chooses one: each of them grows on its own, and room is made by emptying one after the other.
+
+use std::borrow::Borrow;
+use std::hash::Hash;
+
+use ahash::{AHashMap, RandomState};
+
+/// Maps that one is made of: a full cache of 16 MB of small things frees about a thousand of them at once.
+const SHELVES: usize = 128;
+
+/// A map whose things weigh no more than a bound together.
+pub struct Kept<K, V> {
+    /// None until something is kept: most maps of most epochs stay empty.
+    shelves: Vec<Shelf<K, V>>,
+    /// Not the hash by which the shelves themselves find their things: these would all lie near each other.
+    chooser: RandomState,
+    weight: usize,
+    /// The shelf whose turn it is to be emptied.
+    next: usize,
+}
+
+struct Shelf<K, V> {
+    things: AHashMap<K, (V, usize)>,
+    weight: usize,
+}
+
+impl<K, V> Default for Kept<K, V> {
+    fn default() -> Self {
+        Self { shelves: Vec::new(), chooser: RandomState::new(), weight: 0, next: 0 }
+    }
+}
+
+impl<K, V> Default for Shelf<K, V> {
+    fn default() -> Self {
+        Self { things: AHashMap::new(), weight: 0 }
+    }
+}
+
+impl<K: Hash + Eq, V> Kept<K, V> {
+    fn place<Q: Hash + ?Sized>(&self, key: &Q) -> usize {
+        self.chooser.hash_one(key) as usize % SHELVES
+    }
+
+    /// What is kept of a key.
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        let shelf = self.shelves.get(self.place(key))?;
+        shelf.things.get(key).map(|(thing, _)| thing)
+    }
+
+    /// Takes out what is kept of a key.
+    pub fn take<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        let place = self.place(key);
+        let shelf = self.shelves.get_mut(place)?;
+        let (thing, weight) = shelf.things.remove(key)?;
+        shelf.weight -= weight;
+        self.weight -= weight;
+        Some(thing)
+    }
+
+    /// Keeps a thing, in the place of another of this key, and forgets others until all weigh `weight_max` at most. What alone
+    /// weighs more is not kept.
+    pub fn keep(&mut self, key: K, thing: V, weight: usize, weight_max: usize) {
+        if weight > weight_max {
+            return;
+        }
+        while self.weight + weight > weight_max && self.forget_some() {}
+        if self.shelves.is_empty() {
+            self.shelves.resize_with(SHELVES, Shelf::default);
+        }
+        let place = self.place(&key);
+        let shelf = &mut self.shelves[place];
+        let before = shelf.things.insert(key, (thing, weight)).map_or(0, |(_, weight)| weight);
+        shelf.weight = shelf.weight + weight - before;
+        self.weight = self.weight + weight - before;
+    }
+
+    /// Forgets a bounded part of what is kept; false when nothing is.
+    pub fn forget_some(&mut self) -> bool {
+        for _ in 0..self.shelves.len() {
+            let shelf = &mut self.shelves[self.next];
+            self.next = (self.next + 1) % SHELVES;
+            if !shelf.things.is_empty() {
+                self.weight -= shelf.weight;
+                *shelf = Shelf::default();
+                return true;
+            }
+        }
+        false
+    }
+
+    /// All that is kept.
+    #[cfg(test)]
+    pub fn things(&self) -> impl Iterator<Item = &V> {
+        self.shelves.iter().flat_map(|shelf| shelf.things.values()).map(|(thing, _)| thing)
+    }
+
+    /// What all of it weighs.
+    #[cfg(test)]
+    pub fn weight(&self) -> usize {
+        self.weight
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// To make room for one thing may not take as long as to free all others.
+    #[test]
+    fn a_full_map_forgets_little_at_once() {
+        let (mut kept, max) = (Kept::default(), 100_000);
+        for key in 0..300_000_usize {
+            let before = kept.weight();
+            kept.keep(key, key, 1, max);
+            assert_eq!(kept.get(&key), Some(&key));
+            assert!(kept.weight() <= max && kept.weight() + 4 * max / SHELVES > before, "{key}");
+        }
+        assert!(kept.weight() > max - 4 * max / SHELVES);
+        assert_eq!(kept.things().count(), kept.weight());
+        let mut steps = 0;
+        while kept.forget_some() {
+            steps += 1;
+        }
+        assert_eq!((steps, kept.weight(), kept.things().count()), (SHELVES, 0, 0));
+    }
+
+    #[test]
+    fn weights_are_those_of_what_is_there() {
+        let mut kept = Kept::default();
+        kept.keep("a", 1, 10, 100);
+        kept.keep("a", 2, 30, 100);
+        kept.keep("b", 3, 5, 100);
+        assert_eq!((kept.get("a"), kept.weight()), (Some(&2), 35));
+        kept.keep("c", 4, 101, 100);
+        assert_eq!((kept.get("c"), kept.weight()), (None, 35));
+        assert_eq!((kept.take("a"), kept.take("a"), kept.weight()), (Some(2), None, 5));
+        kept.keep("d", 5, 100, 100);
+        assert_eq!((kept.get("b"), kept.get("d"), kept.weight()), (None, Some(&5), 100));
+    }
+}
