@@ -21,6 +21,8 @@ pub(crate) mod test_support;
 
 pub use columns::{ColumnWriter, Columns};
 pub use extract::{Extractor, Facts};
-pub use filter::{Filter, FilterFeatureSet, parse_filter, parse_filter_parameter, parse_filter_text};
+pub use filter::{
+    Filter, FilterFeatureSet, parse_filter, parse_filter_in_steps, parse_filter_parameter, parse_filter_text,
+};
 pub use sort::{SortBy, SortCriterion, SortKey, parse_sort, parse_sort_parameter};
 pub use source::{FacetError, FacetSource, in_network_shard};

@@ -30,7 +30,7 @@ mod tests;
 
 pub use cores::{CoresConfig, CoresHandle, DiskFactory, StartError, run_cores};
 pub use once::{OnceReceiver, OnceSender, once};
-pub use pace::pause_at;
+pub use pace::{RuntimePace, pause_at};
 pub use panics::{Panicked, catch_panic, panic_text};
 pub use sim::{SimCluster, SimConfig, SimDiskFactory, SimEnd};
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use shards::facets::facet_search::check_facet_search_enabled;
 use shards::search::FacetSearchRequest;
 
-use super::one::read_filter;
+use super::one::{read_ahead, read_filter};
 use super::params::facet::FacetSearchParams;
 use super::{enter, semantic};
 use crate::api::error::ApiError;
@@ -14,8 +14,9 @@ use crate::http::Response;
 
 pub(super) async fn post(call: Call<App>) -> Answer {
     let started = call.app.runtime.unix_time();
-    let params = FacetSearchParams::from_body(&call.json()?)?;
+    let mut params = FacetSearchParams::from_body(&call.json()?)?;
     let uid = call.index_uid()?;
+    read_ahead(&call, uid, &mut params.search).await;
     let state = call.app.control.state();
     let view = state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?.clone();
     params.search.check_queries()?;

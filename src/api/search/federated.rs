@@ -19,7 +19,7 @@ use super::envelope::{member, write_page};
 use super::multi::inside;
 use super::network::share::{self, GivenWords};
 use super::network::{self, Routed};
-use super::one::{check_network, metadata, pins, read_filter, read_sort, wants_metadata};
+use super::one::{check_network, metadata, pins, read_ahead, read_filter, read_sort, wants_metadata};
 use super::params::many::{FederationParams, QueryParams};
 use super::{hydrate, semantic};
 use crate::api::error::{ApiError, ErrorCode};
@@ -40,11 +40,14 @@ pub(super) const PROXY_HEADER: &str = "Meili-Proxy-Search";
 /// Those of section 13.3 of the interface, query by query; then, index by index, those of the searches.
 pub(super) async fn answer(
     call: &Call<App>,
-    queries: Vec<QueryParams>,
+    mut queries: Vec<QueryParams>,
     mut federation: FederationParams,
     words: GivenWords,
 ) -> Answer {
     let started = call.app.runtime.unix_time();
+    for query in &mut queries {
+        read_ahead(call, &query.index_uid, &mut query.search).await;
+    }
     let state = call.app.control.state();
     if !state.features.network && call.request.headers.get_str(PROXY_HEADER).is_some() {
         return Err(ApiError::feature_not_enabled("Passing the header `Meili-Proxy-Search`", "network"));

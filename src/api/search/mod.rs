@@ -15,14 +15,21 @@ mod similar;
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use self::network::Search;
 use self::params::SearchParams;
 use self::room::Place;
+use super::decode::json_body_and_vector;
 use super::error::ApiError;
 use super::router::{Answer, Call, Route};
 use crate::app::App;
+use crate::archive::aside;
 use crate::http::Response;
 use crate::routes;
+
+/// Longer bodies are read on another thread.
+const LONG_BODY_BYTES: usize = 256 << 10;
 
 /// The routes of this folder.
 pub fn routes() -> Vec<Route<App>> {
@@ -41,19 +48,40 @@ async fn get(call: Call<App>) -> Answer {
     search(call, params).await
 }
 
-async fn post(call: Call<App>) -> Answer {
-    let (body, vector) = call.json_and_vector("vector")?;
+async fn post(mut call: Call<App>) -> Answer {
+    let (body, vector) = read_body(&mut call).await?;
     let params = SearchParams::from_body_and_vector(&body, vector)?;
     search(call, params).await
 }
 
-async fn search(call: Call<App>, params: SearchParams) -> Answer {
+/// The body of a search, and apart from it its vector. To read a long one takes milliseconds, so another thread does.
+async fn read_body(call: &mut Call<App>) -> Result<(Value, Option<Vec<f32>>), ApiError> {
+    if call.bytes().map_or(0, <[u8]>::len) <= LONG_BODY_BYTES {
+        return call.json_and_vector("vector");
+    }
+    let content_type = call.content_type().map(str::to_owned);
+    let body = std::mem::replace(&mut call.request.body, Ok(Vec::new())).unwrap_or_default();
+    let read = move || json_body_and_vector(content_type.as_deref(), &body, "vector");
+    aside(&*call.app.runtime, read).await.map_err(ApiError::internal)?
+}
+
+async fn search(call: Call<App>, mut params: SearchParams) -> Answer {
     let started = call.app.runtime.unix_time();
-    let search = Search::new(&call, &call.app.control.state(), call.index_uid()?, params)?;
+    let uid = call.index_uid()?;
+    one::read_ahead(&call, uid, &mut params).await;
+    let search = Search::new(&call, &call.app.control.state(), uid, params)?;
     let place = enter(&call).await?;
     let body = search.answer(&call, started).await?;
     drop(place);
+    free(&call, search).await;
     Ok(Response::json(200, body))
+}
+
+/// Frees a search that was answered, in steps: its filter may be long.
+async fn free(call: &Call<App>, search: Search) {
+    if let Search::Here(search) = search {
+        search.free(call).await;
+    }
 }
 
 /// Waits for a place among the searches of this core.

@@ -3,8 +3,9 @@
 use futures_util::{StreamExt, stream};
 
 use super::network::{Search, share};
+use super::one::read_ahead;
 use super::params::many::{ManyParams, QueryParams};
-use super::{enter, federated};
+use super::{enter, federated, free};
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::{Answer, Call};
 use crate::app::App;
@@ -36,7 +37,10 @@ pub(super) fn inside(position: usize, error: ApiError) -> ApiError {
 }
 
 /// Every query with its own answer. The first that fails in the order of the request fails the request.
-async fn each(call: &Call<App>, queries: Vec<QueryParams>) -> Answer {
+async fn each(call: &Call<App>, mut queries: Vec<QueryParams>) -> Answer {
+    for query in &mut queries {
+        read_ahead(call, &query.index_uid, &mut query.search).await;
+    }
     let state = call.app.control.state();
     let searches: Vec<Result<Search, ApiError>> =
         queries.into_iter().map(|query| prepare(call, &state, query)).collect();
@@ -44,7 +48,11 @@ async fn each(call: &Call<App>, queries: Vec<QueryParams>) -> Answer {
     let run = |(position, search): (usize, Result<Search, ApiError>)| async move {
         let started = call.app.runtime.unix_time();
         match search {
-            Ok(search) => search.answer(call, started).await.map(|body| (search.uid().to_owned(), body)),
+            Ok(search) => {
+                let answer = search.answer(call, started).await.map(|body| (search.uid().to_owned(), body));
+                free(call, search).await;
+                answer
+            }
             Err(error) => Err(error),
         }
         .map_err(|error| inside(position, error))

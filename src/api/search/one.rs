@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use shards::engine::IndexView;
-use shards::facets::{parse_filter, parse_sort};
+use shards::facets::{parse_filter, parse_filter_in_steps, parse_sort};
+use shards::runtime::RuntimePace;
+use shards::runtime::steps::doing;
 use shards::search::{Pin, SearchRequest};
 use shards::timestamp::Timestamp;
 
 use super::envelope::Envelope;
-use super::params::SearchParams;
+use super::params::{ReadAhead, SearchParams};
 use super::{hydrate, semantic};
 use crate::api::documents::filter_features;
 use crate::api::error::{ApiError, ErrorCode};
@@ -20,6 +22,8 @@ use crate::app::App;
 use crate::auth::tenant::join_filters;
 use crate::control::{ControlState, Features};
 
+/// Filters with no more text than this are read at once, when they are needed.
+const SHORT_FILTER_BYTES: usize = 4 << 10;
 /// The header that asks for [`metadata`].
 const METADATA_HEADER: &str = "meili-include-metadata";
 
@@ -88,6 +92,35 @@ impl OneSearch {
         };
         Ok(envelope.write())
     }
+
+    /// Frees it in steps.
+    pub(super) async fn free(self, call: &Call<App>) {
+        if let Some(filter) = self.request.filter {
+            filter.free(&RuntimePace(&*call.app.runtime)).await;
+        }
+    }
+}
+
+/// Reads a long filter in steps, so that [`read_filter`] finds it read.
+pub(super) async fn read_ahead(call: &Call<App>, uid: &str, params: &mut SearchParams) {
+    if !params.filter.as_ref().is_some_and(|filter| text_bytes(filter) > SHORT_FILTER_BYTES) {
+        return;
+    }
+    if let Some(filter) = join_filters(params.filter.clone(), call.grant.tenant_filter(uid)) {
+        let pace = RuntimePace(&*call.app.runtime);
+        doing("filter of a request");
+        let parsed = parse_filter_in_steps(&filter, ErrorCode::InvalidSearchFilter.name(), &pace).await;
+        params.read_ahead = Some(Arc::new(ReadAhead { filter, parsed }));
+    }
+}
+
+/// Bytes of the expressions of a filter.
+fn text_bytes(filter: &Value) -> usize {
+    match filter {
+        Value::String(text) => text.len(),
+        Value::Array(members) => members.iter().map(text_bytes).sum(),
+        _ => 0,
+    }
 }
 
 /// Reads the filter of a request, together with that of a tenant's token.
@@ -102,7 +135,11 @@ pub(super) fn read_filter(
 ) -> Result<(), ApiError> {
     let filter = join_filters(params.filter.clone(), call.grant.tenant_filter(uid));
     if let Some(filter) = &filter {
-        request.filter = parse_filter(filter, ErrorCode::InvalidSearchFilter.name())?;
+        let ahead = params.read_ahead.as_ref().filter(|ahead| ahead.filter == *filter);
+        request.filter = match ahead {
+            Some(ahead) => ahead.parsed.clone()?,
+            None => parse_filter(filter, ErrorCode::InvalidSearchFilter.name())?,
+        };
     }
     if let Some(filter) = &request.filter {
         filter.check_features(&filter_features(call))?;

@@ -3,7 +3,11 @@
 pub mod facet;
 pub mod many;
 
+use std::sync::Arc;
+
 use serde_json::Value;
+use shards::error::UserError;
+use shards::facets::Filter;
 use shards::search::{FormatRequest, MatchingStrategy, PageRequest, SearchRequest};
 
 use crate::api::decode::{Node, Param, Params};
@@ -32,6 +36,17 @@ pub struct SearchParams {
     pub use_network: Option<bool>,
     /// Whether the answer says how long each step took.
     pub show_performance_details: bool,
+    /// What a long filter was read to be before it is needed.
+    pub read_ahead: Option<Arc<ReadAhead>>,
+}
+
+/// A filter, together with that of a tenant's token, and what came of reading it.
+#[derive(Clone, Debug)]
+pub struct ReadAhead {
+    /// As it was written.
+    pub filter: Value,
+    /// As it was read.
+    pub parsed: Result<Option<Filter>, UserError>,
 }
 
 /// How words and meaning are mixed.

@@ -24,8 +24,11 @@ impl Filter {
         feature: &str,
         is_used: impl Fn(&Node) -> bool,
     ) -> Result<(), UserError> {
+        if enabled {
+            return Ok(());
+        }
         self.root.try_visit(&mut |node| {
-            if enabled || !is_used(node) {
+            if !is_used(node) {
                 return Ok(());
             }
             let message = format!(
@@ -39,10 +42,13 @@ impl Filter {
     /// Checks that every attribute tested anywhere in the filter is filterable; fails with the code given to the parser.
     /// Which operators an attribute takes is only checked while evaluating.
     pub fn check_attributes(&self, settings: &Settings) -> Result<(), UserError> {
+        // Many tests are mostly of one attribute.
+        let mut last: Option<&str> = None;
         self.root.try_visit(&mut |node| match node {
-            Node::Test(Test { attribute, .. }) if !is_exempt(attribute) => {
+            Node::Test(Test { attribute, .. }) if last != Some(attribute) && !is_exempt(attribute) => {
                 let filterable = settings.filterable(attribute).map(|features| features.filter);
                 if filterable.is_some_and(|filter| filter.equality || filter.comparison) {
+                    last = Some(attribute);
                     return Ok(());
                 }
                 Err(UserError::new(self.code, format!("attribute `{attribute}` is not filterable")))

@@ -53,7 +53,11 @@ impl Evaluation<'_> {
                         if selected.is_empty() {
                             break;
                         }
-                        selected &= self.node(member).await?;
+                        match member {
+                            // Without a set of all other documents for each test.
+                            Node::Not(inner) => selected -= self.node(inner).await?,
+                            member => selected &= self.node(member).await?,
+                        }
                     }
                     Ok(selected)
                 }

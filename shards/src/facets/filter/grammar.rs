@@ -5,20 +5,24 @@
 //! primary := "(" or ")" | geo function | _vectors test | value test
 //! ```
 
+use storage_engine::vector::Pace;
+
 use super::lexer::Reader;
 use super::tree::{Comparison, GeoTest, Node, Operator, SyntaxError, Test, VectorsPart, VectorsTest};
 use crate::facets::geo::{GeoBox, GeoPoint};
+use crate::query::resolve::rest;
 
 /// Deepest level of the grammar: each OR, AND, NOT and primary entered counts one. It bounds the parser's stack.
 const DEPTH_MAX: u32 = 200;
 
-/// Parses one expression; `None` for text of nothing but white space.
-pub(super) fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
+/// Parses one expression; `None` for text of nothing but white space. Lets others have their turn between tests and values of
+/// lists, of which a text can have as many as fit into a request.
+pub(super) async fn parse(text: &str, pace: &dyn Pace) -> Result<Option<Node>, SyntaxError> {
     if text.trim().is_empty() {
         return Ok(None);
     }
-    let mut parser = Parser { reader: Reader::new(text) };
-    let node = parser.or(0)?;
+    let mut parser = Parser { reader: Reader::new(text), pace };
+    let node = parser.or(0).await?;
     if !parser.reader.is_at_end() {
         return Err(parser.reader.error("found unexpected characters at the end of the filter"));
     }
@@ -27,6 +31,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
 
 struct Parser<'t> {
     reader: Reader<'t>,
+    pace: &'t dyn Pace,
 }
 
 impl Parser<'_> {
@@ -37,38 +42,42 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn or(&mut self, depth: u32) -> Result<Node, SyntaxError> {
+    async fn or(&mut self, depth: u32) -> Result<Node, SyntaxError> {
         self.check_depth(depth)?;
-        let mut members = vec![self.and(depth + 1)?];
+        let mut members = vec![self.and(depth + 1).await?];
         while self.reader.take_spaced_keyword("OR") {
-            members.push(self.and(depth + 1)?);
+            members.push(self.and(depth + 1).await?);
         }
         Ok(Node::or(members))
     }
 
-    fn and(&mut self, depth: u32) -> Result<Node, SyntaxError> {
+    async fn and(&mut self, depth: u32) -> Result<Node, SyntaxError> {
         self.check_depth(depth)?;
-        let mut members = vec![self.not(depth + 1)?];
+        let mut members = vec![self.not(depth + 1).await?];
         while self.reader.take_spaced_keyword("AND") {
-            members.push(self.not(depth + 1)?);
+            members.push(self.not(depth + 1).await?);
         }
         Ok(Node::and(members))
     }
 
-    fn not(&mut self, depth: u32) -> Result<Node, SyntaxError> {
+    async fn not(&mut self, mut depth: u32) -> Result<Node, SyntaxError> {
         self.check_depth(depth)?;
-        if self.reader.take_spaced_keyword("NOT") {
-            return Ok(Node::not(self.not(depth + 1)?));
+        let mut negations = 0;
+        while self.reader.take_spaced_keyword("NOT") {
+            (negations, depth) = (negations + 1, depth + 1);
+            self.check_depth(depth)?;
         }
-        self.primary(depth + 1)
+        let node = self.primary(depth + 1).await?;
+        Ok((0..negations).fold(node, |node, _| Node::not(node)))
     }
 
-    fn primary(&mut self, depth: u32) -> Result<Node, SyntaxError> {
+    async fn primary(&mut self, depth: u32) -> Result<Node, SyntaxError> {
         self.check_depth(depth)?;
+        rest(self.pace).await;
         self.reader.skip_any_white();
         let start = self.reader.position();
         if self.reader.take("(") {
-            let inner = self.or(depth + 1)?;
+            let inner = Box::pin(self.or(depth + 1)).await?;
             self.reader.skip_white();
             if !self.reader.take(")") {
                 return Err(self.reader.error("expected a closing parenthesis `)`"));
@@ -84,26 +93,26 @@ impl Parser<'_> {
                 Some(test) => Ok(test),
                 None => {
                     self.reader.rewind(start);
-                    self.test()
+                    self.test().await
                 }
             },
-            _ => self.test(),
+            _ => self.test().await,
         }
     }
 
     /// An attribute, an operator and its operands.
-    fn test(&mut self) -> Result<Node, SyntaxError> {
+    async fn test(&mut self) -> Result<Node, SyntaxError> {
         let attribute = self.reader.value("an attribute")?;
         if let Some(comparison) = self.reader.take_comparison() {
             let operand = self.reader.value("a value")?;
             return Ok(Node::test(attribute, Operator::Compare(comparison, operand)));
         }
         if self.reader.take_keyword("IN") {
-            let list = self.list()?;
+            let list = self.list().await?;
             return Ok(Node::test(attribute, Operator::In(list)));
         }
         if self.reader.take_keyword("NOT") {
-            return self.negated_test(attribute);
+            return self.negated_test(attribute).await;
         }
         if self.reader.take_keyword("IS") {
             return self.is_test(attribute);
@@ -127,10 +136,10 @@ impl Parser<'_> {
     }
 
     /// What follows the NOT of `x NOT IN […]`, `x NOT EXISTS` and the like: written as the complement of the plain test.
-    fn negated_test(&mut self, attribute: String) -> Result<Node, SyntaxError> {
+    async fn negated_test(&mut self, attribute: String) -> Result<Node, SyntaxError> {
         let spaced = self.reader.take_white();
         let operator = if self.reader.take_keyword("IN") {
-            Some(Operator::In(self.list()?))
+            Some(Operator::In(self.list().await?))
         } else if spaced {
             self.plain_operator()?
         } else {
@@ -177,13 +186,14 @@ impl Parser<'_> {
     }
 
     /// `[a, b, c]`, where a last comma is allowed.
-    fn list(&mut self) -> Result<Vec<String>, SyntaxError> {
+    async fn list(&mut self) -> Result<Vec<String>, SyntaxError> {
         self.reader.skip_white();
         if !self.reader.take("[") {
             return Err(self.reader.error("expected `[` after `IN`"));
         }
         let mut values = Vec::new();
         loop {
+            rest(self.pace).await;
             self.reader.skip_any_white();
             if self.reader.take("]") {
                 break;

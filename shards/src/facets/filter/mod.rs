@@ -12,16 +12,25 @@ mod lexer;
 pub(in crate::facets) mod tests;
 mod tree;
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
 use serde_json::Value;
+use storage_engine::vector::{Pace, Unpaced};
 
 use crate::error::UserError;
+use crate::runtime::pause_at;
 use tree::Node;
 pub use tree::{VectorsPart, VectorsTest};
 
-/// A filter that has parsed. Plain data: it is sent to the partitions as it is.
+/// Tests and operands that are freed between two looks at whether others wait.
+const FREED_PER_LOOK: usize = 64;
+
+/// A filter that has parsed. Plain data: it is sent to the partitions as it is. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
-    root: Node,
+    root: Arc<Node>,
     /// The error code of the request it came with.
     code: &'static str,
 }
@@ -40,21 +49,33 @@ pub struct FilterFeatureSet {
 /// Parses a filter as a request's body holds it: null, an expression, or an array of expressions joined with AND, of which
 /// each may be an array of expressions joined with OR. `None` when it is empty. Fails with `code`.
 pub fn parse_filter(value: &Value, code: &'static str) -> Result<Option<Filter>, UserError> {
+    at_once(parse_filter_in_steps(value, code, &Unpaced))
+}
+
+/// As [`parse_filter`], letting others have their turn in between: a filter of ten thousand tests takes milliseconds.
+pub async fn parse_filter_in_steps(
+    value: &Value,
+    code: &'static str,
+    pace: &dyn Pace,
+) -> Result<Option<Filter>, UserError> {
     let root = match value {
         Value::Null => None,
-        Value::String(text) => parse_text(text, code)?,
+        Value::String(text) => parse_text(text, code, pace).await?,
         Value::Array(members) => {
-            let members = members.iter().map(|member| parse_member(member, code));
-            join(members, Node::and)?
+            let mut nodes = Vec::new();
+            for member in members {
+                nodes.extend(parse_member(member, code, pace).await?);
+            }
+            join(nodes, Node::and)
         }
         other => return Err(type_error(other, "a string, an array or null", code)),
     };
-    Ok(root.map(|root| Filter { root, code }))
+    Ok(root.map(|root| Filter { root: Arc::new(root), code }))
 }
 
 /// Parses one expression; `None` when it is only white space. Fails with `code`.
 pub fn parse_filter_text(text: &str, code: &'static str) -> Result<Option<Filter>, UserError> {
-    Ok(parse_text(text, code)?.map(|root| Filter { root, code }))
+    Ok(at_once(parse_text(text, code, &Unpaced))?.map(|root| Filter { root: Arc::new(root), code }))
 }
 
 /// Parses a filter of a query string: its JSON form if it is JSON, else the expression itself. An empty text is no filter;
@@ -75,36 +96,59 @@ impl Filter {
 
     /// Both filters at once, as a tenant's filter is added to a query's own. Errors keep the code of `self`.
     pub fn and(self, other: Self) -> Self {
-        Self { root: Node::and(vec![self.root, other.root]), code: self.code }
+        let root = Node::and(vec![Arc::unwrap_or_clone(self.root), Arc::unwrap_or_clone(other.root)]);
+        Self { root: Arc::new(root), code: self.code }
+    }
+
+    /// Frees it in steps, if nobody else holds it: ten thousand tests are so many small things.
+    pub async fn free(self, pace: &dyn Pace) {
+        let mut nodes: Vec<Node> = Arc::into_inner(self.root).into_iter().collect();
+        let mut freed = 0;
+        while let Some(node) = nodes.pop() {
+            for text in node.into_parts(&mut nodes) {
+                drop(text);
+                freed += 1;
+                pause_at(freed, FREED_PER_LOOK, pace).await;
+            }
+            freed += 1;
+            pause_at(freed, FREED_PER_LOOK, pace).await;
+        }
     }
 }
 
-fn parse_text(text: &str, code: &'static str) -> Result<Option<Node>, UserError> {
-    grammar::parse(text).map_err(|error| UserError::new(code, error.message))
+/// What something comes to that waits for nobody, as nothing does at [`Unpaced`].
+fn at_once<T>(work: impl Future<Output = T>) -> T {
+    match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => unreachable!("nothing pauses while a filter is parsed at once"),
+    }
+}
+
+async fn parse_text(text: &str, code: &'static str, pace: &dyn Pace) -> Result<Option<Node>, UserError> {
+    grammar::parse(text, pace).await.map_err(|error| UserError::new(code, error.message))
 }
 
 /// An element of an array: an expression, or expressions joined with OR.
-fn parse_member(member: &Value, code: &'static str) -> Result<Option<Node>, UserError> {
+async fn parse_member(member: &Value, code: &'static str, pace: &dyn Pace) -> Result<Option<Node>, UserError> {
     match member {
-        Value::String(text) => parse_text(text, code),
+        Value::String(text) => parse_text(text, code, pace).await,
         Value::Array(alternatives) => {
-            let alternatives = alternatives.iter().map(|alternative| match alternative {
-                Value::String(text) => parse_text(text, code),
-                other => Err(type_error(other, "a string", code)),
-            });
-            join(alternatives, Node::or)
+            let mut nodes = Vec::new();
+            for alternative in alternatives {
+                match alternative {
+                    Value::String(text) => nodes.extend(parse_text(text, code, pace).await?),
+                    other => return Err(type_error(other, "a string", code)),
+                }
+            }
+            Ok(join(nodes, Node::or))
         }
         other => Err(type_error(other, "a string or an array", code)),
     }
 }
 
 /// Joins what is not empty; `None` if nothing is left.
-fn join(
-    nodes: impl Iterator<Item = Result<Option<Node>, UserError>>,
-    with: impl FnOnce(Vec<Node>) -> Node,
-) -> Result<Option<Node>, UserError> {
-    let nodes = nodes.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?;
-    Ok(if nodes.is_empty() { None } else { Some(with(nodes)) })
+fn join(nodes: Vec<Node>, with: impl FnOnce(Vec<Node>) -> Node) -> Option<Node> {
+    if nodes.is_empty() { None } else { Some(with(nodes)) }
 }
 
 fn type_error(found: &Value, expected: &str, code: &'static str) -> UserError {

@@ -1,10 +1,13 @@
 //! The language by table, and evaluation against a naive twin over the documents' JSON.
 
+use std::cell::Cell;
+use std::pin::Pin;
+
 use futures_lite::future::block_on;
 use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use serde_json::{Value, json};
-use storage_engine::vector::Unpaced;
+use storage_engine::vector::{Pace, Unpaced};
 
 use super::tree::{Comparison, Node, Operator, Test};
 use super::{FilterFeatureSet, parse_filter, parse_filter_parameter, parse_filter_text};
@@ -475,13 +478,54 @@ fn node() -> impl Strategy<Value = Node> {
     })
 }
 
+/// Pauses whenever it is looked at, and counts that.
+#[derive(Default)]
+struct Looks(Cell<usize>);
+
+impl Pace for Looks {
+    fn due(&self) -> bool {
+        self.0.set(self.0.get() + 1);
+        true
+    }
+
+    fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(futures_lite::future::yield_now())
+    }
+}
+
+/// However long a filter is, others have their turn after every few tests and values of it, also when it is freed.
+#[test]
+fn long_filters_give_way() {
+    let tests = |glue: &str| Value::from((0..1000).map(|at| format!("NOT x = {at}")).collect::<Vec<_>>().join(glue));
+    let values = (0..1000).map(|at| format!("'{at}'")).collect::<Vec<_>>().join(", ");
+    let nested = format!("x IN [{values}] OR (y = 1 AND ({}))", tests(" AND ").as_str().unwrap());
+    for (filter, size) in [
+        (tests(" OR "), 1000),
+        (tests(" AND "), 1000),
+        (nested.into(), 2001),
+        (Value::Array((0..1000).map(|at| json!(format!("x = {at}"))).collect()), 1000),
+        (json!([(0..1000).map(|at| format!("x = {at}")).collect::<Vec<_>>()]), 1000),
+    ] {
+        let looks = Looks::default();
+        let parsed = block_on(super::parse_filter_in_steps(&filter, CODE, &looks)).unwrap().unwrap();
+        assert!(looks.0.get() >= size, "{}", looks.0.get());
+        assert_eq!(parse_filter(&filter, CODE), Ok(Some(parsed.clone())));
+        assert!(parsed.size() >= size);
+        let looks = Looks::default();
+        block_on(parsed.clone().free(&looks));
+        assert_eq!(looks.0.get(), 0, "somebody else holds it");
+        block_on(parsed.free(&looks));
+        assert!(looks.0.get() >= size / super::FREED_PER_LOOK, "{}", looks.0.get());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn evaluation_agrees_with_the_naive_twin(documents in proptest::collection::vec(document(), 0..12), node in node()) {
         let facets = Facets::with(filterable(&["x", "y", "w", "none"]), documents);
-        let filter = super::Filter { root: node, code: CODE };
+        let filter = super::Filter { root: std::sync::Arc::new(node), code: CODE };
         let selected = block_on(filter.evaluate(&facets, &Unpaced)).expect("every operator is allowed");
         prop_assert_eq!(selected, naive(&facets, &filter.root));
     }

@@ -137,8 +137,19 @@ impl Node {
         }
     }
 
+    /// Takes it apart: its members go to `nodes`, the operands of a list are given back.
+    pub fn into_parts(self, nodes: &mut Vec<Node>) -> Vec<String> {
+        match self {
+            Self::And(members) | Self::Or(members) => nodes.extend(members),
+            Self::Not(inner) => nodes.push(*inner),
+            Self::Test(Test { operator: Operator::In(operands), .. }) => return operands,
+            Self::Test(_) | Self::Geo(_) | Self::Vectors(_) => {}
+        }
+        Vec::new()
+    }
+
     /// Calls `visit` on every test, from left to right, until it fails.
-    pub fn try_visit<E>(&self, visit: &mut impl FnMut(&Node) -> Result<(), E>) -> Result<(), E> {
+    pub fn try_visit<'n, E>(&'n self, visit: &mut impl FnMut(&'n Node) -> Result<(), E>) -> Result<(), E> {
         match self {
             Self::And(members) | Self::Or(members) => members.iter().try_for_each(|member| member.try_visit(visit)),
             Self::Not(inner) => inner.try_visit(visit),
