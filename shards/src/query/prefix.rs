@@ -3,12 +3,17 @@
 use std::rc::Rc;
 
 use roaring::RoaringBitmap;
+use storage_engine::vector::Pace;
 
+use super::resolve::rest;
 use super::source::{FieldTable, TermSource};
 use crate::ids::FieldId;
 
 /// Documents whose occurrences are sorted together, as a power of two: a bounded piece of work.
 const REGION_BITS: u32 = 12;
+
+/// Occurrences that are looked through in one step.
+const STEP_OCCURRENCES: usize = 16 << 10;
 
 /// Which words count: those that begin with the prefix, itself excluded, up to and including the last in byte order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +107,20 @@ impl PrefixTable {
         }
         let searched = self.occurrences.iter().filter(|packed| fields.is_searched(FieldId((*packed >> 16) as u16)));
         Rc::new(searched.map(|packed| (packed >> 32) as u32).collect())
+    }
+
+    /// [`Self::docs`], in steps of bounded work.
+    pub async fn docs_paced(&self, fields: &FieldTable, pace: &dyn Pace) -> Rc<RoaringBitmap> {
+        if fields.searches_all() {
+            return self.docs.clone();
+        }
+        let mut docs = RoaringBitmap::new();
+        for step in self.occurrences.chunks(STEP_OCCURRENCES) {
+            let searched = step.iter().filter(|packed| fields.is_searched(FieldId((*packed >> 16) as u16)));
+            docs.extend(searched.map(|packed| (packed >> 32) as u32));
+            rest(pace).await;
+        }
+        Rc::new(docs)
     }
 
     /// Calls `each` with the occurrences in the documents `docs` (rising): place of the document in `docs`, field, position.

@@ -12,6 +12,7 @@ use super::budget::{
 };
 use super::graph::{Node, Phrase};
 use super::source::{FieldTable, Reach, TermSource};
+use crate::ids::FieldId;
 
 /// What to look up for a node that is no phrase.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -176,7 +177,7 @@ pub async fn rest(pace: &dyn Pace) {
     }
 }
 
-/// Documents whose occurrences are compared in one step.
+/// Documents whose occurrences are read in one step.
 const PAIR_DOCS: usize = 2048;
 
 /// [`pair_docs`], in steps of bounded work.
@@ -279,7 +280,7 @@ pub async fn phrase_docs_paced(
     let mut docs: Option<RoaringBitmap> = None;
     for word in phrase.0.iter().flatten() {
         rest(pace).await;
-        let with = word_docs(source, fields, word, Occurring::Anyhow);
+        let with = word_docs_paced(source, fields, word, Occurring::Anyhow, pace).await;
         docs = Some(docs.map_or_else(|| (*with).clone(), |docs| docs & &*with));
         if docs.as_ref().is_some_and(RoaringBitmap::is_empty) {
             return RoaringBitmap::new();
@@ -300,7 +301,7 @@ pub async fn phrase_docs_paced(
 }
 
 /// Which occurrences of a word count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Occurring {
     /// All: the typed word itself, words that begin with it, and words of phrases.
     Anyhow,
@@ -310,19 +311,62 @@ pub enum Occurring {
 
 /// The documents that have a word in a searched field.
 pub fn word_docs(source: &dyn TermSource, fields: &FieldTable, word: &str, how: Occurring) -> Rc<RoaringBitmap> {
-    let tolerantly = how == Occurring::Tolerantly;
-    if tolerantly && fields.is_exact_word(word) {
-        return Rc::new(RoaringBitmap::new());
-    }
-    let docs = source.term_docs(word);
-    if fields.searches_all() && (!tolerantly || fields.tolerates_all()) {
-        return docs;
-    }
+    let all = match all_word_docs(source, fields, word, how) {
+        Ok(docs) => return docs,
+        Err(all) => all,
+    };
     let mut found = RoaringBitmap::new();
-    source.for_each_place(word, &docs, &mut |doc, field| {
-        if fields.is_searched(field) && (!tolerantly || fields.is_tolerant(field)) {
+    source.for_each_place(word, &all, &mut |doc, field| {
+        if counts(fields, field, how) {
             found.insert(doc);
         }
     });
     Rc::new(found)
+}
+
+/// [`word_docs`], in steps of bounded work.
+pub async fn word_docs_paced(
+    source: &dyn TermSource,
+    fields: &FieldTable,
+    word: &str,
+    how: Occurring,
+    pace: &dyn Pace,
+) -> Rc<RoaringBitmap> {
+    let all = match all_word_docs(source, fields, word, how) {
+        Ok(docs) => return docs,
+        Err(all) => all,
+    };
+    let mut found = RoaringBitmap::new();
+    let (mut docs, mut packed) = (all.iter(), Vec::new());
+    loop {
+        rest(pace).await;
+        let step: Vec<u32> = docs.by_ref().take(PAIR_DOCS).collect();
+        if step.is_empty() {
+            return Rc::new(found);
+        }
+        packed.clear();
+        source.packed(word, &step, &mut packed);
+        let counted = packed.iter().filter(|place| counts(fields, FieldId((**place >> 16) as u16), how));
+        found.extend(counted.map(|place| (place >> 32) as u32));
+    }
+}
+
+/// The documents that have a word in a searched field, where no look at its places is needed; else all that have it.
+fn all_word_docs(
+    source: &dyn TermSource,
+    fields: &FieldTable,
+    word: &str,
+    how: Occurring,
+) -> Result<Rc<RoaringBitmap>, Rc<RoaringBitmap>> {
+    let tolerantly = how == Occurring::Tolerantly;
+    if tolerantly && fields.is_exact_word(word) {
+        return Ok(Rc::new(RoaringBitmap::new()));
+    }
+    let docs = source.term_docs(word);
+    let is_plain = fields.searches_all() && (!tolerantly || fields.tolerates_all());
+    if is_plain { Ok(docs) } else { Err(docs) }
+}
+
+fn counts(fields: &FieldTable, field: FieldId, how: Occurring) -> bool {
+    fields.is_searched(field) && (how == Occurring::Anyhow || fields.is_tolerant(field))
 }

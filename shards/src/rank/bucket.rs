@@ -249,6 +249,13 @@ impl BucketWork {
         true
     }
 
+    /// Frees up to `count` of the documents that were evaluated; false when none is left.
+    pub fn discard(&mut self, count: usize) -> bool {
+        let left = self.ranked.len();
+        self.ranked.truncate(left.saturating_sub(count));
+        left > 0 || self.runs.discard(count)
+    }
+
     /// Whether the next document, and with it all behind it, is of no use: it may come after one that was left out, or after
     /// the ties of the last one of use.
     fn is_behind_use(&mut self, next: &RankedDoc, plan: &RankPlan, out: &Order) -> bool {

@@ -9,8 +9,10 @@ use roaring::{MultiOps, RoaringBitmap};
 use storage_engine::vector::Pace;
 
 use super::plan::RankPlan;
-use crate::query::resolve::{Occurring, pair_docs, pair_docs_paced, phrase_docs, phrase_docs_paced, rest, word_docs};
-use crate::query::{NodeQuestion, Phrase, PrefixRange, PrefixTable, TermSource};
+use crate::query::resolve::{
+    Occurring, pair_docs, pair_docs_paced, phrase_docs, phrase_docs_paced, rest, word_docs, word_docs_paced,
+};
+use crate::query::{Node, NodeQuestion, Phrase, PrefixRange, PrefixTable, TermSource};
 
 /// Classes of a node; [`ANY_CLASS`] stands for all of them.
 pub const CLASSES: usize = 3;
@@ -23,10 +25,13 @@ pub struct NodeDocs {
     source: Rc<dyn TermSource>,
     classes: Vec<[OnceCell<Rc<RoaringBitmap>>; CLASSES + 1]>,
     tables: Vec<OnceCell<Rc<PrefixTable>>>,
+    /// The documents of the tables, when not all fields are searched.
+    prefixed: Vec<OnceCell<Rc<RoaringBitmap>>>,
+    negatives: OnceCell<RoaringBitmap>,
     phrases: RefCell<AHashMap<Phrase, Rc<RoaringBitmap>>>,
     splits: RefCell<AHashMap<Phrase, Rc<RoaringBitmap>>>,
-    /// Words in searched fields where they may be found through typos, when not all fields are searched.
-    words: RefCell<AHashMap<String, Rc<RoaringBitmap>>>,
+    /// Words in searched fields, when not all fields are searched.
+    words: RefCell<AHashMap<(String, Occurring), Rc<RoaringBitmap>>>,
 }
 
 impl NodeDocs {
@@ -34,11 +39,14 @@ impl NodeDocs {
     pub fn new(plan: Arc<RankPlan>, source: Rc<dyn TermSource>) -> Self {
         let classes = plan.graph.nodes.iter().map(|_| Default::default()).collect();
         let tables = plan.graph.nodes.iter().map(|_| OnceCell::new()).collect();
+        let prefixed = plan.graph.nodes.iter().map(|_| OnceCell::new()).collect();
         Self {
             plan,
             source,
             classes,
             tables,
+            prefixed,
+            negatives: OnceCell::new(),
             phrases: RefCell::default(),
             splits: RefCell::default(),
             words: RefCell::default(),
@@ -106,6 +114,19 @@ impl NodeDocs {
         })
     }
 
+    /// The documents that hold what none of the result may hold.
+    pub fn negatives(&self) -> &RoaringBitmap {
+        let all = || self.plan.graph.negatives.iter().map(|negative| self.negative(negative)).collect::<Vec<_>>();
+        self.negatives.get_or_init(|| all().iter().map(|docs| &**docs).union())
+    }
+
+    fn negative(&self, negative: &Phrase) -> Rc<RoaringBitmap> {
+        match negative.0.as_slice() {
+            [Some(word)] => self.word(word, Occurring::Anyhow),
+            _ => self.phrase(negative),
+        }
+    }
+
     /// The documents that hold a phrase.
     pub fn phrase(&self, phrase: &Phrase) -> Rc<RoaringBitmap> {
         if let Some(docs) = self.phrases.borrow().get(phrase) {
@@ -132,9 +153,7 @@ impl NodeDocs {
     /// afterwards they are at hand. The others are made when they are asked for, which is mostly never.
     pub async fn warm(&self, pace: &dyn Pace) {
         let plan = &*self.plan;
-        for phrase in plan.graph.negatives.iter().filter(|phrase| phrase.0.len() > 1) {
-            self.warm_phrase(phrase, pace).await;
-        }
+        self.warm_negatives(pace).await;
         for (at, node) in plan.graph.nodes.iter().enumerate() {
             let d = &node.derivations;
             for phrase in d.phrase.iter().chain(&d.synonyms) {
@@ -147,14 +166,40 @@ impl NodeDocs {
                 self.warm_split(left, right, pace).await;
             }
             for word in d.one_typo.iter().chain(&d.two_typos) {
-                self.word(word, Occurring::Tolerantly);
-                rest(pace).await;
+                self.warm_word(word, Occurring::Tolerantly, pace).await;
+            }
+            if d.word {
+                self.warm_word(&d.text, occurring(node), pace).await;
+            }
+            if d.prefix.is_some() {
+                let docs = self.table(at).docs_paced(&plan.fields, pace).await;
+                let _ = self.prefixed[at].set(docs);
             }
             for class in [0, 1, 2, ANY_CLASS] {
                 self.class(at, class);
                 rest(pace).await;
             }
         }
+    }
+
+    async fn warm_negatives(&self, pace: &dyn Pace) {
+        let mut all = RoaringBitmap::new();
+        for negative in &self.plan.graph.negatives {
+            match negative.0.as_slice() {
+                [Some(word)] => self.warm_word(word, Occurring::Anyhow, pace).await,
+                _ => self.warm_phrase(negative, pace).await,
+            }
+            all |= &*self.negative(negative);
+        }
+        let _ = self.negatives.set(all);
+    }
+
+    async fn warm_word(&self, word: &str, how: Occurring, pace: &dyn Pace) {
+        let docs = word_docs_paced(&*self.source, &self.plan.fields, word, how, pace).await;
+        if !self.plan.fields.searches_all() {
+            self.words.borrow_mut().insert((word.to_owned(), how), docs);
+        }
+        rest(pace).await;
     }
 
     async fn warm_phrase(&self, phrase: &Phrase, pace: &dyn Pace) {
@@ -184,13 +229,12 @@ impl NodeDocs {
             // Then the source keeps it.
             return word_docs(&*self.source, &self.plan.fields, word, how);
         }
-        if let Some(known) = self.words.borrow().get(word).filter(|_| how == Occurring::Tolerantly) {
+        let key = (word.to_owned(), how);
+        if let Some(known) = self.words.borrow().get(&key) {
             return known.clone();
         }
         let docs = word_docs(&*self.source, &self.plan.fields, word, how);
-        if how == Occurring::Tolerantly {
-            self.words.borrow_mut().insert(word.to_owned(), docs.clone());
-        }
+        self.words.borrow_mut().insert(key, docs.clone());
         docs
     }
 
@@ -207,11 +251,11 @@ impl NodeDocs {
         }
         let mut parts = Vec::new();
         if d.word {
-            let how = if node.len > 1 { Occurring::Tolerantly } else { Occurring::Anyhow };
-            parts.push(word_docs(&*self.source, &self.plan.fields, &d.text, how));
+            parts.push(self.word(&d.text, occurring(node)));
         }
         if d.prefix.is_some() {
-            parts.push(self.table(at).docs(&self.plan.fields));
+            let docs = || self.table(at).docs(&self.plan.fields);
+            parts.push(self.prefixed[at].get_or_init(docs).clone());
         }
         parts.extend(d.synonyms.iter().map(|synonym| self.phrase(synonym)));
         match parts.as_slice() {
@@ -226,6 +270,120 @@ impl NodeDocs {
         match &d.split {
             Some((left, right)) => Rc::new(&*words | &*self.split(left, right)),
             None => words,
+        }
+    }
+}
+
+/// Which occurrences of a node's own word count.
+fn occurring(node: &Node) -> Occurring {
+    if node.len > 1 { Occurring::Tolerantly } else { Occurring::Anyhow }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::pin::Pin;
+
+    use charabia::TokenizerBuilder;
+    use futures_lite::future::block_on;
+    use serde_json::json;
+
+    use super::*;
+    use crate::ids::FieldId;
+    use crate::query::naive::NaiveSource;
+    use crate::query::{FieldTable, QueryGraph, Reach};
+    use crate::settings::Settings;
+
+    /// What was read since somebody last looked at the pace, and the most that ever was.
+    #[derive(Default)]
+    struct Work {
+        now: Cell<usize>,
+        most: Cell<usize>,
+    }
+
+    struct Watched {
+        source: NaiveSource,
+        work: Rc<Work>,
+    }
+
+    impl Work {
+        fn count(&self) {
+            self.now.set(self.now.get() + 1);
+            self.most.set(self.most.get().max(self.now.get()));
+        }
+    }
+
+    impl Pace for Work {
+        fn due(&self) -> bool {
+            self.now.set(0);
+            true
+        }
+
+        fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+            Box::pin(futures_lite::future::yield_now())
+        }
+    }
+
+    impl TermSource for Watched {
+        fn documents(&self) -> &RoaringBitmap {
+            self.source.documents()
+        }
+        fn term_docs(&self, term: &str) -> Rc<RoaringBitmap> {
+            self.work.count();
+            self.source.term_docs(term)
+        }
+        fn packed(&self, term: &str, docs: &[u32], out: &mut Vec<u64>) {
+            self.work.count();
+            self.source.packed(term, docs, out);
+        }
+        fn prefixed(&self, prefix: &str, each: &mut dyn FnMut(&str) -> bool) {
+            self.source.prefixed(prefix, each);
+        }
+        fn similar(&self, word: &str, reach: Reach, fields: &FieldTable, each: &mut dyn FnMut(&str, u8) -> bool) {
+            self.source.similar(word, reach, fields, each);
+        }
+        fn word_count(&self, doc: u32, field: FieldId) -> Option<u8> {
+            self.source.word_count(doc, field)
+        }
+    }
+
+    /// However many words a query rules out, others have their turn between any two of them; and the ranking finds all of them
+    /// read, in all fields and in some.
+    #[test]
+    fn many_negatives_give_way() {
+        let (settings, mut builder) = (Settings::default(), TokenizerBuilder::<Vec<u8>>::new());
+        let tokenizer = builder.build();
+        let words: Vec<String> = (0..300).map(|at| format!("word{at}")).collect();
+        for search_on in [None, Some(vec!["a".to_owned()])] {
+            let (mut source, work) = (NaiveSource::default(), Rc::new(Work::default()));
+            for (doc, word) in words.iter().enumerate() {
+                let field = ["a", "b"][doc % 2];
+                source.add(
+                    doc as u32,
+                    &json!({field: format!("{word} {} other", words[(doc + 1) % 300])}),
+                    &settings,
+                    &tokenizer,
+                );
+            }
+            let fields = FieldTable::new(&source.fields, &settings, search_on.as_deref());
+            let phrase = |words: &[&String]| Phrase(words.iter().map(|word| Some((*word).clone())).collect());
+            let negatives = words[..200].iter().map(|word| phrase(&[word]));
+            let graph = QueryGraph {
+                negatives: negatives.chain([phrase(&[&words[250], &words[251]])]).collect(),
+                ..QueryGraph::default()
+            };
+            let plan = Arc::new(RankPlan { graph, fields, ..RankPlan::default() });
+            let source: Rc<dyn TermSource> = Rc::new(Watched { source, work: work.clone() });
+            let at_once = NodeDocs::new(plan.clone(), source.clone()).negatives().clone();
+            assert!(at_once.contains(100) && at_once.contains(250) && !at_once.contains(260));
+            let node_docs = NodeDocs::new(plan, source);
+            work.now.set(0);
+            work.most.set(0);
+            block_on(node_docs.warm(&*work));
+            assert!(work.most.get() <= 4, "{} words were read without a look", work.most.get());
+            work.now.set(0);
+            assert_eq!(*node_docs.negatives(), at_once);
+            assert_eq!(work.now.get(), 0);
         }
     }
 }

@@ -84,6 +84,12 @@ impl Groups {
         Some(Group { docs: Rc::new(docs), sorts: first.sorts })
     }
 
+    /// Frees the documents of up to `count` values that were read; false when none is left. Nothing but whether documents are left
+    /// may be asked any more.
+    pub fn discard(&mut self, count: usize) -> bool {
+        self.runs.discard(count)
+    }
+
     /// Whether no group is left.
     pub fn is_empty(&self, leading_sorts: usize) -> bool {
         if leading_sorts == 0 { self.candidates.is_empty() } else { self.next.is_none() && self.peek().is_none() }

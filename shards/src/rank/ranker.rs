@@ -19,7 +19,6 @@ use super::score::{Profile, ScoreFacts};
 use crate::facets::distinct::GroupValue;
 use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::query::TermSource;
-use crate::query::resolve::{Occurring, word_docs};
 
 /// Documents evaluated in a bucket's first step: the best of them let most of the others be passed over.
 const FIRST_CHUNK_DOCS: usize = if cfg!(test) { 2 } else { 32 };
@@ -118,11 +117,8 @@ impl Ranker {
     ) -> Self {
         let mut docs =
             if plan.graph.term_count == 0 { within.clone() } else { candidates(&plan.graph, &node_docs, within) };
-        for negative in &plan.graph.negatives {
-            match negative.0.as_slice() {
-                [Some(word)] => docs -= &*word_docs(&*source, &plan.fields, word, Occurring::Anyhow),
-                _ => docs -= &*node_docs.phrase(negative),
-            }
+        if !plan.graph.negatives.is_empty() {
+            docs -= node_docs.negatives();
         }
         let leading_sorts = plan.rules.rules.iter().take_while(|rule| !rule.is_graph()).count();
         let candidates = Rc::new(docs);
@@ -224,6 +220,13 @@ impl Ranker {
     /// Takes out what no answer needs, once the last step was made: much of it, to be freed in steps.
     pub fn take_spent(&mut self) -> impl Iterator<Item = GroupValue> + use<> {
         std::mem::take(&mut self.taken).into_values()
+    }
+
+    /// Frees some of what was read but not ranked, once the last step was made; false when none is left. Texts to sort by are many
+    /// small things.
+    pub fn discard(&mut self) -> bool {
+        self.cut |= !self.groups.is_empty(self.leading_sorts);
+        self.groups.discard(SETTLED_DOCS) || self.bucket.as_mut().is_some_and(|bucket| bucket.discard(SETTLED_DOCS))
     }
 
     /// The answer. `expired` says that time ran out: what was not ranked follows by document number. Fails when something

@@ -234,6 +234,9 @@ async fn rank(
         }
         doing("rank end");
         free_in_steps(ranker.take_spent(), pacer).await;
+        while ranker.discard() {
+            pause(pacer).await;
+        }
         ranker.finish(expired).map_err(SearchError::Partition)?
     };
     if let Some(answers) = partition.term_answers().filter(|_| by_words && !expired) {
