@@ -31,7 +31,6 @@ use crate::rank::score::Scorer;
 use crate::rank::{RankPlan, RankedDoc, RuleList, SortBy, SortValue, VectorQuery};
 use crate::runtime::steps::doing;
 use crate::settings::Settings;
-use crate::text::segmenter;
 use crate::vectors::{EmbedderHost, EmbedderStates};
 
 /// Milliseconds of a search when the settings do not say.
@@ -231,14 +230,8 @@ impl<'g> Gather<'g> {
     /// Draws the graph and completes it from the dictionaries of all partitions, or from those of all instances of a network.
     pub(super) async fn resolved_graph(&self) -> Result<Resolved, SearchError> {
         let settings = self.index.settings;
-        if let Some(text) = &self.request.query
-            && segmenter::must_be_loaded(text.as_bytes())
-        {
-            // No thread may be free, in which case it is loaded here.
-            let _ = self.pacer.aside(Box::new(segmenter::load)).await;
-        }
         doing("query");
-        let mut graph = self.index.planner.sketch(self.request, settings, self.index.fields);
+        let mut graph = self.index.planner.sketch_aside(self.request, settings, self.index.fields, self.pacer).await;
         if graph.term_count == 0 {
             return Ok(Resolved { words: self.request.share.as_ref().map(|_| QueryWords::default()), graph });
         }

@@ -1,10 +1,11 @@
 //! From a request to the plans that partitions follow, with the checks that need the index.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use charabia::Language;
 
 use super::answer::SearchError;
+use super::part::Pacer;
 use super::request::{MatchingStrategy, SearchRequest};
 use crate::error::UserError;
 use crate::facets::distinct::check_distinct;
@@ -15,6 +16,10 @@ use crate::query::context::{Synonyms, normalise_synonyms};
 use crate::query::{Cutter, FieldTable, ParsedQuery, QueryContext, QueryGraph};
 use crate::rank::{RankPlan, RuleList, SortBy};
 use crate::settings::{ProximityPrecision, Settings, matches_pattern};
+use crate::text::{TextTokenizer, segmenter};
+
+/// Longer query texts are cut on another thread.
+const LONG_QUERY_BYTES: usize = 8 << 10;
 
 /// What planning needs of an index's settings besides themselves; costs a little to make, so it is kept while they last.
 pub struct Planner {
@@ -32,15 +37,68 @@ impl Planner {
 
     /// Cuts the query and draws the graph; no dictionary was looked at yet.
     pub fn sketch(&self, request: &SearchRequest, settings: &Settings, fields: &FieldsMap) -> QueryGraph {
-        let text = request.query.as_deref().unwrap_or("");
-        let context = QueryContext::new(&*self.cutter, &self.synonyms, settings);
-        let parsed = if text.is_empty() {
-            ParsedQuery::default()
-        } else {
-            context.parse(text, query_languages(request, settings, fields).as_deref())
+        let context = self.context(settings);
+        let parsed = match request.query.as_deref() {
+            None | Some("") => ParsedQuery::default(),
+            Some(text) => context.parse(text, query_languages(request, settings, fields).as_deref()),
         };
         QueryGraph::sketch(&parsed, &context, settings, request.matching_strategy)
     }
+
+    /// As [`Self::sketch`], but what takes long is done on another thread, if one is free.
+    pub async fn sketch_aside(
+        &self,
+        request: &SearchRequest,
+        settings: &Settings,
+        fields: &FieldsMap,
+        pacer: &dyn Pacer,
+    ) -> QueryGraph {
+        let text = request.query.as_deref().unwrap_or("");
+        if text.len() > LONG_QUERY_BYTES {
+            let languages = query_languages(request, settings, fields);
+            if let Some(parsed) = parse_aside(text, languages, settings, pacer).await {
+                return QueryGraph::sketch(&parsed, &self.context(settings), settings, request.matching_strategy);
+            }
+        } else if segmenter::must_be_loaded(text.as_bytes()) {
+            let _ = pacer.aside(Box::new(segmenter::load)).await;
+        }
+        self.sketch(request, settings, fields)
+    }
+
+    fn context(&self, settings: &Settings) -> QueryContext<'_> {
+        QueryContext::new(&*self.cutter, &self.synonyms, settings)
+    }
+}
+
+/// Cuts a text by a tokenizer of its own on another thread; `None` when no thread is free. However few words of it are used, its
+/// language is told by all of it, and a text without blanks is cut as a whole.
+async fn parse_aside(
+    text: &str,
+    languages: Option<Vec<Language>>,
+    settings: &Settings,
+    pacer: &dyn Pacer,
+) -> Option<ParsedQuery> {
+    // All that cutting depends on.
+    let settings = Settings {
+        stop_words: settings.stop_words.clone(),
+        separator_tokens: settings.separator_tokens.clone(),
+        non_separator_tokens: settings.non_separator_tokens.clone(),
+        dictionary: settings.dictionary.clone(),
+        prefix_search: settings.prefix_search,
+        ..Settings::default()
+    };
+    let text = text.to_owned();
+    let parsed = Arc::new(OnceLock::new());
+    let place = parsed.clone();
+    let job = Box::new(move || {
+        if segmenter::must_be_loaded(text.as_bytes()) {
+            segmenter::load();
+        }
+        let (tokenizer, synonyms) = (TextTokenizer::new(&settings), Synonyms::default());
+        let _ = place.set(QueryContext::new(&tokenizer, &synonyms, &settings).parse(&text, languages.as_deref()));
+    });
+    pacer.aside(job).await.ok()?;
+    Arc::into_inner(parsed).and_then(OnceLock::into_inner)
 }
 
 /// The languages that the request names; `None` when it names none.
