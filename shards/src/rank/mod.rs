@@ -21,6 +21,7 @@ pub mod ranker;
 pub mod rules;
 pub mod runs;
 pub mod score;
+pub mod score_facts;
 pub mod slots;
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ use super::groups::{Group, Groups};
 use super::paths::{Path, Walk, visit};
 use super::plan::{Costs, RankPlan, RankedDoc, SortBy, SortValue, near};
 use super::rules::Rule;
-use super::score::{Profile, ScoreFacts};
+use super::score_facts::{Profile, ScoreFacts};
 use crate::facets::distinct::GroupValue;
 use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::query::TermSource;

@@ -9,40 +9,15 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use ahash::AHashMap;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use storage_engine::vector::Pace;
 
 use super::evaluate::{NodeSet, is_next};
 use super::paths::{Path, Step, term_after, without_classes};
-use super::plan::{Costs, RankPlan, RankedDoc, SortBy, SortValue};
+use super::plan::{RankPlan, RankedDoc, SortBy, SortValue};
 use super::rules::Rule;
+use super::score_facts::{Profile, ScoreFacts};
 use crate::runtime::pause_at;
-
-/// What scores need to know of the documents of a partition.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ScoreFacts {
-    /// For buckets of the rule `words` (values of the sort rules before it, dropped terms): the paths used, without classes.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub used: Vec<(Vec<SortValue>, u32, Path)>,
-    /// Each different kind of document that was ranked, once.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub profiles: Vec<Profile>,
-}
-
-/// All that the ranking knows of a document but its number.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Profile {
-    /// Its values under the sort criteria.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sorts: Vec<SortValue>,
-    /// Its costs.
-    pub costs: Costs,
-    /// The paths that it satisfies at the costs of its bucket, in visit order, with its costs on each and the nodes that are
-    /// there as typed.
-    pub paths: Vec<(Path, Costs, NodeSet)>,
-}
 
 /// The score of a document, rule by rule.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,51 +82,6 @@ struct Bucket<'a> {
 enum Place {
     Cost(u32),
     Sort(SortValue),
-}
-
-impl ScoreFacts {
-    /// Whether a search of this plan can have found them: others may come from an instance with other settings.
-    pub fn fits(&self, plan: &RankPlan) -> bool {
-        let costs = plan.rules.rules.iter().filter(|rule| rule.is_graph()).count();
-        let sorts = plan.rules.sorts.len();
-        let is_step = |step: &Step| match step {
-            Step::Drop(_) => true,
-            Step::Node { at, .. } => usize::from(*at) < plan.graph.nodes.len(),
-        };
-        let is_path = |path: &Path| path.len() <= usize::from(plan.graph.term_count) && path.iter().all(is_step);
-        let is_profile = |profile: &Profile| {
-            profile.costs.len() == costs
-                && profile.sorts.len() == sorts
-                && profile.paths.iter().all(|(path, on, _)| on.len() == costs && is_path(path))
-        };
-        // Only the values of sort rules before the first other one are told with the paths of a bucket.
-        self.used.iter().all(|(values, _, path)| values.len() <= sorts && is_path(path))
-            && self.profiles.iter().all(is_profile)
-    }
-
-    /// Adds those of others.
-    pub fn add(&mut self, others: Self) {
-        self.used.extend(others.used);
-        self.profiles.extend(others.profiles);
-    }
-}
-
-impl Profile {
-    /// A number that is the same for equal profiles and, for different ones, different but for one chance in 2^64.
-    pub fn fingerprint(&self) -> u64 {
-        use std::hash::{BuildHasher, Hash, Hasher};
-        let mut hasher = ahash::RandomState::with_seeds(1, 2, 3, 4).build_hasher();
-        (&self.costs, &self.paths).hash(&mut hasher);
-        for value in &self.sorts {
-            match value {
-                SortValue::Number(number) => number.to_bits().hash(&mut hasher),
-                SortValue::Text(text) => text.hash(&mut hasher),
-                SortValue::Point { distance, .. } => (1, distance.to_bits()).hash(&mut hasher),
-                SortValue::Missing => 0.hash(&mut hasher),
-            }
-        }
-        hasher.finish()
-    }
 }
 
 impl Score {

@@ -12,7 +12,8 @@ use super::pins::PinnedDoc;
 use crate::facets::distinct::GroupValue;
 use crate::facets::geo::sort_buckets;
 use crate::ids::DocId;
-use crate::rank::score::{ScoreFacts, Scorer};
+use crate::rank::score::Scorer;
+use crate::rank::score_facts::ScoreFacts;
 use crate::rank::{RankPlan, RankedDoc, Rule, SortBy, SortValue};
 
 /// What keeps documents out of the merged order.
@@ -36,8 +37,7 @@ impl Ranked {
     /// Frees all of it in steps.
     pub async fn free(self, pacer: &dyn Pacer) {
         free_in_steps(self.docs, pacer).await;
-        free_in_steps(self.facts.profiles, pacer).await;
-        free_in_steps(self.facts.used, pacer).await;
+        self.facts.free(pacer).await;
         // The partitions have answered, so that nobody else holds the values any more.
         free_in_steps(Arc::into_inner(self.removed.values).into_iter().flatten(), pacer).await;
     }
@@ -227,8 +227,7 @@ async fn ordered(
         if by_groups && !reply.part.complete {
             incomplete_ends.extend(reply.part.docs.last().cloned());
         }
-        gather_in(&mut facts.used, reply.part.facts.used, pacer).await;
-        gather_in(&mut facts.profiles, reply.part.facts.profiles, pacer).await;
+        facts.add(reply.part.facts, pacer).await;
         let mut values = reply.part.values.into_iter();
         let docs = reply.part.docs.into_iter();
         lists.push(Box::new(docs.map(move |doc| (doc, values.next().unwrap_or_default()))));
@@ -264,21 +263,6 @@ async fn ordered(
         all.truncate(plan.wanted);
     }
     (all, facts)
-}
-
-/// Adds items to others in steps. The first ones are taken as they are.
-async fn gather_in<T>(all: &mut Vec<T>, items: Vec<T>, pacer: &dyn Pacer) {
-    if all.is_empty() {
-        *all = items;
-        return;
-    }
-    all.reserve(items.len());
-    for (at, item) in items.into_iter().enumerate() {
-        all.push(item);
-        if at % DOCS_PER_LOOK == 0 {
-            pause(pacer).await;
-        }
-    }
 }
 
 /// One list out of several that are each in order.

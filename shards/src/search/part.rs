@@ -121,7 +121,7 @@ pub async fn answer_part(
 }
 
 /// Lets others run when they wait for the core.
-pub(super) async fn pause(pacer: &dyn Pacer) {
+pub(super) async fn pause(pacer: &dyn Pace) {
     if pacer.due() {
         pacer.pause().await;
     }
@@ -131,7 +131,7 @@ pub(super) async fn pause(pacer: &dyn Pacer) {
 const FREED_PER_LOOK: usize = 128;
 
 /// Frees items in steps: many texts take longer to free than others should wait.
-pub(super) async fn free_in_steps<T>(items: impl IntoIterator<Item = T>, pacer: &dyn Pacer) {
+pub(super) async fn free_in_steps<T>(items: impl IntoIterator<Item = T>, pacer: &dyn Pace) {
     for (at, item) in items.into_iter().enumerate() {
         drop(item);
         if at % FREED_PER_LOOK == FREED_PER_LOOK - 1 {

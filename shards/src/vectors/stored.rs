@@ -12,20 +12,18 @@
 //! document is never without its vectors, nor the other way round.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
 use roaring::RoaringBitmap;
-use storage_engine::vector::{Budget, Pace, VectorPartition, VectorSnapshot};
+use storage_engine::vector::{Budget, VectorPartition, VectorSnapshot};
 use storage_engine::{ReadTree, Snapshot};
 
 use crate::partition::PartitionError;
 use crate::partition::trees::META;
 use crate::placement::{memory_bytes, processor_count};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, RuntimePace};
 use crate::text::postings::{put_varint, take_varint};
 
 const KEY: &[u8] = b"vectors/";
@@ -70,19 +68,6 @@ pub struct VectorSums {
     pub embeddings: u64,
     /// Documents with a vector of any.
     pub documents: u64,
-}
-
-/// Lets others run while vectors are worked on.
-pub struct RuntimePace<'r>(pub &'r dyn Runtime);
-
-impl Pace for RuntimePace<'_> {
-    fn due(&self) -> bool {
-        self.0.should_yield()
-    }
-
-    fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
-        self.0.yield_now()
-    }
 }
 
 impl EmbedderVectors {

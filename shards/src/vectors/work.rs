@@ -12,11 +12,11 @@ use storage_engine::vector::{Config, Draft, Metric, Prepared, VectorPartition};
 
 use super::change::{EmbedderState, is_quantized, is_user_provided};
 use super::sent::SentEntry;
-use super::stored::{EmbedderVectors, Graph, RuntimePace, StoredVectors, budget, key};
+use super::stored::{EmbedderVectors, Graph, StoredVectors, budget, key};
 use crate::error::UserError;
 use crate::partition::PartitionError;
 use crate::partition::trees::META;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, RuntimePace};
 
 /// Documents whose texts the host must look at.
 #[derive(Default)]

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use ahash::AHashSet;
 use serde::{Deserialize, Serialize};
+use storage_engine::vector::Pace;
 
 use super::facets::{DroppedHit, IndexFacets, add, finish};
+use super::gather::HITS_PER_LOOK;
 use super::merge::{Entry, Origin, ScoreValue, merge};
 use super::together::HitRank;
 use super::values::FieldValue;
@@ -17,9 +19,11 @@ use super::{FederatedAnswer, FederatedFacets, MergeFacets};
 use crate::facets::distribution::{Distribution, FacetPlan, FacetValues, PlannedFacet};
 use crate::ids::{DocId, FieldId};
 use crate::query::QueryWords;
-use crate::rank::score::ScoreFacts;
+use crate::rank::score_facts::ScoreFacts;
+use crate::runtime::pause_at;
 use crate::search::hybrid::GOOD_ENOUGH;
-use crate::search::json_array::json_array;
+use crate::search::json_array::json_array_in_steps;
+use crate::search::part::free_in_steps;
 use crate::search::pins::placed;
 use crate::search::request::PageRequest;
 use crate::settings::FacetOrder;
@@ -57,6 +61,14 @@ impl Part {
             rank.query = places.get(rank.query).copied().unwrap_or(usize::MAX);
         }
         Self { words, scores, ..self }
+    }
+
+    /// Frees all of it in steps.
+    pub async fn free(self, pace: &dyn Pace) {
+        free_in_steps(self.hits, pace).await;
+        for facts in self.scores {
+            facts.free(pace).await;
+        }
     }
 }
 
@@ -119,39 +131,59 @@ impl Default for FacetLimits {
 }
 
 /// The answer to a search that several instances took part in.
-pub fn combine(mut parts: Vec<Part>, combination: &Combination) -> FederatedAnswer {
+pub async fn combine(mut parts: Vec<Part>, combination: &Combination, pace: &dyn Pace) -> FederatedAnswer {
     let total: u64 = parts.iter().map(|part| part.total).sum();
     let degraded = parts.iter().any(|part| part.degraded);
     let facets = added(&mut parts);
     let mut pins: Vec<(u32, u64, PartHit)> = Vec::new();
     let mut lists: Vec<Vec<PartHit>> = Vec::new();
     let mut query_vectors: BTreeMap<u64, Vec<f32>> = BTreeMap::new();
-    for part in parts {
-        query_vectors.extend(part.query_vectors);
-        let (pinned, ranked): (Vec<_>, Vec<_>) = part.hits.into_iter().partition(|hit| hit.pinned.is_some());
-        pins.extend(pinned.into_iter().map(|hit| (hit.pinned.unwrap_or_default(), hit.position, hit)));
+    for mut part in parts {
+        query_vectors.extend(std::mem::take(&mut part.query_vectors));
         // Hits of different queries may have changed places when they were scored anew.
         let mut of_queries: BTreeMap<Option<usize>, Vec<PartHit>> = BTreeMap::new();
-        for hit in ranked {
-            of_queries.entry(hit.rank.as_ref().map(|rank| rank.query)).or_default().push(hit);
+        for (at, hit) in std::mem::take(&mut part.hits).into_iter().enumerate() {
+            match hit.pinned {
+                Some(place) => pins.push((place, hit.position, hit)),
+                None => of_queries.entry(hit.rank.as_ref().map(|rank| rank.query)).or_default().push(hit),
+            }
+            pause_at(at, HITS_PER_LOOK, pace).await;
         }
         lists.extend(of_queries.into_values());
+        part.free(pace).await;
     }
     pins.sort_by_key(|(place, position, _)| (*place, *position));
-    let (kept, dropped) = merged(lists, combination, &facets);
-    let list = placed(kept, pins.into_iter().map(|(place, _, hit)| (place, hit)));
-    let page: Vec<PartHit> = list.skip(combination.page.first()).take(combination.page.count()).collect();
-    let semantic = page.iter().filter(|hit| hit.is_semantic()).count() as u64;
-    let page: Vec<Vec<u8>> = page.into_iter().map(|hit| hit.json).collect();
-    FederatedAnswer {
-        hits: json_array(&page),
+    let (kept, dropped) = merged(lists, combination, &facets, pace).await;
+    let mut list = placed(kept, pins.into_iter().map(|(place, _, hit)| (place, hit)));
+    let (mut page, mut semantic): (Vec<Vec<u8>>, u64) = (Vec::new(), 0);
+    for (at, hit) in list.by_ref().take(combination.end()).enumerate() {
+        if at >= combination.page.first() {
+            semantic += u64::from(hit.is_semantic());
+            page.push(hit.json);
+        }
+        pause_at(at, HITS_PER_LOOK, pace).await;
+    }
+    free_in_steps(list, pace).await;
+    let facets = shown(facets, &dropped, combination, pace).await;
+    let answer = FederatedAnswer {
+        hits: json_array_in_steps(&page, pace).await,
         hit_count: page.len(),
         total: total.saturating_sub(dropped.len() as u64),
-        facets: shown(facets, &dropped, combination),
+        facets,
         degraded,
         semantic_hits: combination.counts_semantic.then_some(semantic),
         query_vectors: query_vectors.into_iter().collect(),
         ..FederatedAnswer::default()
+    };
+    free_in_steps(page, pace).await;
+    free_in_steps(dropped, pace).await;
+    answer
+}
+
+impl Combination {
+    /// How many hits the list has up to the end of the page, at most.
+    fn end(&self) -> usize {
+        self.page.first().saturating_add(self.page.count())
     }
 }
 
@@ -168,47 +200,48 @@ pub fn is_enough_by_words(parts: &[Part], page: PageRequest, weight: f64) -> boo
     let end = page.first().saturating_add(page.count());
     let hits = || parts.iter().flat_map(|part| &part.hits);
     let pins = hits().filter(|hit| hit.pinned.is_some()).count();
-    let mut scores: Vec<f64> = hits().filter(|hit| hit.pinned.is_none()).map(|hit| hit.score).collect();
-    scores.sort_by(|left, right| right.total_cmp(left));
-    scores.truncate(end);
-    scores.len() + pins >= end && scores.iter().all(|score| score * weight >= GOOD_ENOUGH)
+    let scores = || hits().filter(|hit| hit.pinned.is_none()).map(|hit| hit.score);
+    let count = scores().count();
+    // The best ones, up to the end of the page, are good enough if so many are.
+    let good = scores().filter(|score| score * weight >= GOOD_ENOUGH).count();
+    count + pins >= end && good >= count.min(end)
 }
 
-/// All ranked hits in one list without repeats, and those that were dropped. `facets` gives indexes their numbers.
-fn merged(
+/// All ranked hits in one list without repeats, as far as anyone looks at it, and those that were dropped. `facets` gives
+/// indexes their numbers.
+async fn merged(
     mut lists: Vec<Vec<PartHit>>,
     combination: &Combination,
     facets: &BTreeMap<String, Distribution>,
+    pace: &dyn Pace,
 ) -> (Vec<PartHit>, Vec<DroppedHit>) {
-    let entries = |(list, hits): (usize, &Vec<PartHit>)| -> Vec<Entry> {
-        let entry = |(at, hit): (usize, &PartHit)| Entry {
-            query: list,
-            position: hit.position,
-            doc: DocId(0),
-            origin: Origin::Part(at),
-            score: hit.score,
-            values: hit.values.clone(),
-            nearness: hit.nearness,
-        };
-        hits.iter().enumerate().map(entry).collect()
-    };
-    let order: Vec<(usize, usize)> = merge(lists.iter().enumerate().map(entries).collect())
-        .filter_map(|entry| if let Origin::Part(at) = entry.origin { Some((entry.query, at)) } else { None })
-        .collect();
+    let mut entries: Vec<Vec<Entry>> = Vec::with_capacity(lists.len());
+    for (list, hits) in lists.iter_mut().enumerate() {
+        let mut own = Vec::with_capacity(hits.len());
+        for (at, hit) in hits.iter_mut().enumerate() {
+            own.push(Entry {
+                query: list,
+                position: hit.position,
+                doc: DocId(0),
+                origin: Origin::Part,
+                score: hit.score,
+                values: std::mem::take(&mut hit.values),
+                nearness: hit.nearness,
+            });
+            pause_at(at, HITS_PER_LOOK, pace).await;
+        }
+        entries.push(own);
+    }
+    // What is dropped counts wherever it is.
+    let wanted = if combination.is_distinct { usize::MAX } else { combination.end() };
+    let mut merging = merge(entries);
+    // The hits of a list leave in its order.
+    let mut lists: Vec<std::vec::IntoIter<PartHit>> = lists.into_iter().map(Vec::into_iter).collect();
     let (mut kept, mut dropped, mut taken) = (Vec::new(), Vec::new(), AHashSet::<FieldValue>::new());
-    for (list, at) in order {
-        let empty = PartHit {
-            json: Vec::new(),
-            index_uid: "".into(),
-            position: 0,
-            score: 0.0,
-            values: Vec::new(),
-            pinned: None,
-            fields: Vec::new(),
-            rank: None,
-            nearness: None,
-        };
-        let hit = std::mem::replace(&mut lists[list][at], empty);
+    for (at, entry) in merging.by_ref().take(wanted).enumerate() {
+        pause_at(at, HITS_PER_LOOK, pace).await;
+        let Some(mut hit) = lists[entry.query].next() else { continue };
+        hit.values = entry.values;
         let own = hit.fields.first().map_or(&[][..], |(_, values)| values);
         if combination.is_distinct && own.iter().any(|value| taken.contains(value)) {
             let index = facets.keys().position(|uid| **uid == *hit.index_uid).unwrap_or(usize::MAX);
@@ -218,6 +251,9 @@ fn merged(
         taken.extend(own.iter().cloned());
         kept.push(hit);
     }
+    free_in_steps(merging.into_rest(), pace).await;
+    free_in_steps(lists.into_iter().flatten(), pace).await;
+    free_in_steps(taken, pace).await;
     (kept, dropped)
 }
 
@@ -236,7 +272,12 @@ fn added(parts: &mut [Part]) -> BTreeMap<String, Distribution> {
 }
 
 /// The facets in the order of each index and cut to its limit.
-fn shown(facets: BTreeMap<String, Distribution>, dropped: &[DroppedHit], combination: &Combination) -> FederatedFacets {
+async fn shown(
+    facets: BTreeMap<String, Distribution>,
+    dropped: &[DroppedHit],
+    combination: &Combination,
+    pace: &dyn Pace,
+) -> FederatedFacets {
     let uids: Vec<String> = facets.keys().cloned().collect();
     let uids: Vec<&str> = uids.iter().map(String::as_str).collect();
     let usual = FacetLimits::default();
@@ -259,12 +300,19 @@ fn shown(facets: BTreeMap<String, Distribution>, dropped: &[DroppedHit], combina
         IndexFacets { index, plan, shown }
     };
     let facets = facets.into_iter().enumerate().map(of_index).collect();
-    finish(&uids, facets, dropped, combination.merge_facets)
+    finish(&uids, facets, dropped, combination.merge_facets, pace).await
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_lite::future::block_on;
+    use storage_engine::vector::Unpaced;
+
     use super::*;
+
+    fn combine(parts: Vec<Part>, combination: &Combination) -> FederatedAnswer {
+        block_on(super::combine(parts, combination, &Unpaced))
+    }
 
     fn hit(id: u32, position: u64, score: f64, group: &str) -> PartHit {
         let values = vec![FieldValue::Text(group.into())];

@@ -4,11 +4,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use ahash::AHashMap;
+use storage_engine::vector::Pace;
 
 use super::MergeFacets;
+use super::gather::HITS_PER_LOOK;
 use super::values::FieldValue;
 use crate::facets::distribution::{Distribution, FacetPlan, FacetValues};
 use crate::facets::normalise::normalise;
+use crate::runtime::pause_at;
 use crate::settings::FacetOrder;
 
 /// The facets of a federated search.
@@ -42,34 +45,41 @@ pub(super) struct DroppedHit {
 }
 
 /// The facets as they are answered.
-pub(super) fn finish(
+pub(super) async fn finish(
     uids: &[&str],
     facets: Vec<IndexFacets>,
     dropped: &[DroppedHit],
     merge: Option<MergeFacets>,
+    pace: &dyn Pace,
 ) -> FederatedFacets {
     if facets.is_empty() {
         return FederatedFacets::None;
     }
     if let Some(merge) = merge {
         let mut merged = merged(&facets);
-        take_away(&mut merged.0, dropped.iter());
+        take_away(&mut merged.0, dropped.iter(), pace).await;
         return FederatedFacets::Merged(ordered(merged.0, &merged.1, merge));
     }
-    let by_index = facets.into_iter().map(|mut facets| {
-        take_away(&mut facets.shown, dropped.iter().filter(|hit| hit.index == facets.index));
-        (uids[facets.index].to_owned(), facets.shown)
-    });
-    FederatedFacets::ByIndex(by_index.collect())
+    let mut by_index = Vec::with_capacity(facets.len());
+    for mut facets in facets {
+        take_away(&mut facets.shown, dropped.iter().filter(|hit| hit.index == facets.index), pace).await;
+        by_index.push((uids[facets.index].to_owned(), facets.shown));
+    }
+    FederatedFacets::ByIndex(by_index)
 }
 
 /// Counts one less for each value of hits that are not shown; keys without a count disappear. A key that differs from the
 /// value in case or spelling is preferred to the value itself, as the interface has it.
-fn take_away<'d>(distribution: &mut Distribution, dropped: impl Iterator<Item = &'d DroppedHit>) {
+async fn take_away<'d>(
+    distribution: &mut Distribution,
+    dropped: impl Iterator<Item = &'d DroppedHit>,
+    pace: &dyn Pace,
+) {
     let mut less: BTreeMap<&str, AHashMap<Box<str>, u64>> = BTreeMap::new();
-    for (field, values) in dropped.flat_map(|hit| &hit.values) {
+    for (at, (field, values)) in dropped.flat_map(|hit| &hit.values).enumerate() {
         let counts = less.entry(field).or_default();
         values.iter().for_each(|value| *counts.entry(value.facet_key()).or_default() += 1);
+        pause_at(at, HITS_PER_LOOK, pace).await;
     }
     for facet in &mut distribution.facets {
         let Some(counts) = less.get_mut(facet.name.as_str()) else { continue };
@@ -133,9 +143,21 @@ fn ordered(mut merged: Distribution, orders: &BTreeMap<String, FacetOrder>, merg
 
 #[cfg(test)]
 mod tests {
+    use futures_lite::future::block_on;
+    use storage_engine::vector::Unpaced;
+
     use super::*;
     use crate::facets::distribution::PlannedFacet;
     use crate::ids::FieldId;
+
+    fn finish(
+        uids: &[&str],
+        facets: Vec<IndexFacets>,
+        dropped: &[DroppedHit],
+        merge: Option<MergeFacets>,
+    ) -> FederatedFacets {
+        block_on(super::finish(uids, facets, dropped, merge, &Unpaced))
+    }
 
     fn of_index(index: usize, order: FacetOrder, values: &[(&str, u64)], stats: Option<(f64, f64)>) -> IndexFacets {
         let facet = PlannedFacet { field: FieldId(0), name: "g".into(), order };

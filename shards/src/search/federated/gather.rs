@@ -8,15 +8,15 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::facets::{DroppedHit, IndexFacets, finish};
 use super::merge::{Entry, Origin, ScoreValue, merge, score_values};
+use super::ranked::{RankedQuery, join_score_facts, scorers, take_score_facts};
 use super::together::words_share;
 use super::values::FieldValue;
 use super::{FederatedAnswer, FederatedError, FederatedQuery, FederatedRequest, FederatedRole, HitRank, PartHit};
 use crate::facets::distribution::FacetPlan;
-use crate::format::{FederationMark, FormatPlan, HitExtras, MatchWords, MergingMark};
+use crate::format::{FederationMark, FormatPlan, HitExtras, MergingMark};
 use crate::ids::DocId;
-use crate::query::QueryWords;
 use crate::rank::plan::Costs;
-use crate::rank::score::{ScoreFacts, Scorer};
+use crate::runtime::pause_at;
 use crate::search::answer::SearchError;
 use crate::search::gather::{Ask, Gather, Resolved, SearchedIndex, by_owner, unexpected};
 use crate::search::hybrid::{FoundHit, Whole, find};
@@ -31,6 +31,8 @@ use crate::search::request::{PageRequest, SearchRequest};
 /// Searches of one request that run side by side: enough to keep the other cores busy, few enough that a long request leaves
 /// room for others.
 const SEARCHES_AT_ONCE: usize = 4;
+/// Hits that are moved or made between two looks at whether others wait.
+pub(super) const HITS_PER_LOOK: usize = 64;
 
 /// One index of a federated search and the way to its partitions.
 pub struct FederatedAccess<'i> {
@@ -56,40 +58,53 @@ pub async fn federated_search(
         .buffered(SEARCHES_AT_ONCE)
         .try_collect()
         .await?;
-    share_score_facts(&mut ranked, &requests);
-    for (number, query) in ranked.iter_mut().enumerate() {
-        query.entries = federation.entries(number, &query.lists, &query.places).await;
+    join_score_facts(&mut ranked, &request.queries, pacer).await;
+    for number in 0..ranked.len() {
+        ranked[number].entries = federation.entries(number, &ranked).await;
     }
     let merged = federation.merged(&mut ranked).await;
     let (kept, dropped) = federation.without_repeats(merged).await?;
     let (total, facets) = federation.totals(&ranked).await?;
     let pins =
         federation.pins(&ranked).into_iter().map(|(place, entry)| (place, KeptHit { entry, values: Vec::new() }));
-    let list = placed(kept, pins);
+    let mut list = placed(kept, pins);
     let end = request.page.first().saturating_add(request.page.count());
     let first = if request.role == FederatedRole::Whole { request.page.first() } else { 0 };
-    let (page, values): (Vec<Entry>, Vec<_>) = list.take(end).skip(first).map(|kept| (kept.entry, kept.values)).unzip();
+    let (mut page, mut values) = (Vec::new(), Vec::new());
+    for (at, kept) in list.by_ref().take(end).enumerate() {
+        if at >= first {
+            page.push(kept.entry);
+            values.push(kept.values);
+        }
+        pause_at(at, HITS_PER_LOOK, pacer).await;
+    }
+    free_in_steps(list, pacer).await;
     let hits = federation.fetch(&ranked, &page).await?;
     let uids: Vec<&str> = request.indexes.iter().map(|index| &*index.uid).collect();
     let merge_facets = request.merge_facets.filter(|_| request.role == FederatedRole::Whole);
     let mut answer = FederatedAnswer {
         hit_count: hits.len(),
         total: total.saturating_sub(dropped.len() as u64),
-        facets: finish(&uids, facets, &dropped, merge_facets),
+        facets: finish(&uids, facets, &dropped, merge_facets, pacer).await,
         degraded: ranked.iter().any(|query| query.lists.iter().any(|list| list.expired)),
         semantic_hits: federation.semantic_hits(&ranked, &page),
         query_vectors: federation.query_vectors(&ranked),
-        scores: score_facts(&mut ranked),
+        scores: take_score_facts(&mut ranked, pacer).await,
         words: ranked.iter_mut().map(|query| query.known.take()).collect(),
         ..FederatedAnswer::default()
     };
     if request.role == FederatedRole::Part {
-        let hits = page.into_iter().zip(values).zip(hits);
-        answer.part = hits.map(|((entry, values), json)| federation.part_hit(&ranked, entry, values, json)).collect();
+        answer.part.reserve(page.len());
+        for (at, ((entry, values), json)) in page.into_iter().zip(values).zip(hits).enumerate() {
+            answer.part.push(federation.part_hit(&ranked, entry, values, json));
+            pause_at(at, HITS_PER_LOOK, pacer).await;
+        }
     } else {
         answer.hits = json_array_in_steps(&hits, pacer).await;
         free_in_steps(hits, pacer).await;
+        free_in_steps(page.into_iter().zip(values), pacer).await;
     }
+    free_in_steps(dropped, pacer).await;
     for list in ranked.into_iter().flat_map(|query| query.lists) {
         list.free(pacer).await;
     }
@@ -127,63 +142,6 @@ struct Federation<'f> {
     pacer: &'f dyn Pacer,
 }
 
-/// A query whose documents are in order.
-struct RankedQuery {
-    words: MatchWords,
-    /// What this instance knows of the words, where others ask for that.
-    known: Option<QueryWords>,
-    /// One, or two where words and meaning were searched for.
-    lists: Vec<Ranked>,
-    total: u64,
-    /// The vector that was searched with.
-    vector: Option<Arc<[f32]>>,
-    /// The hits in order, each by its list and its place there.
-    places: Vec<(usize, usize)>,
-    entries: Vec<Entry>,
-}
-
-/// Lets the shares of one search, if this instance has several, score by the documents of all of them.
-fn share_score_facts(ranked: &mut [RankedQuery], requests: &[SearchRequest]) {
-    let mut lists: Vec<&mut Ranked> = ranked
-        .iter_mut()
-        .zip(requests)
-        .filter(|(_, request)| request.share.is_some())
-        .filter_map(|(query, _)| query.by_words())
-        .collect();
-    while let Some((first, rest)) = lists.split_first_mut() {
-        let plan = first.question.plan.clone();
-        let mut alike: Vec<&mut &mut Ranked> = rest.iter_mut().filter(|list| list.question.plan == plan).collect();
-        let mut all = std::mem::take(&mut first.facts);
-        alike.iter_mut().for_each(|list| all.add(std::mem::take(&mut list.facts)));
-        alike.iter_mut().for_each(|list| list.facts = all.clone());
-        first.facts = all;
-        lists = lists.into_iter().skip(1).filter(|list| list.question.plan != plan).collect();
-    }
-}
-
-impl RankedQuery {
-    /// The list of the documents that were found by words.
-    fn by_words(&mut self) -> Option<&mut Ranked> {
-        self.lists.iter_mut().find(|list| list.question.plan.vector.is_none())
-    }
-
-    /// What the scores follow from, where others ask for that.
-    fn take_score_facts(&mut self) -> ScoreFacts {
-        let is_asked = self.known.is_some();
-        self.by_words().filter(|_| is_asked).map(|list| std::mem::take(&mut list.facts)).unwrap_or_default()
-    }
-}
-
-/// What the scores of queries follow from. What several have in common is told once.
-fn score_facts(ranked: &mut [RankedQuery]) -> Vec<ScoreFacts> {
-    let mut told: Vec<ScoreFacts> = Vec::with_capacity(ranked.len());
-    for query in ranked {
-        let facts = query.take_score_facts();
-        told.push(if told.contains(&facts) { ScoreFacts::default() } else { facts });
-    }
-    told
-}
-
 impl<'f> Federation<'f> {
     fn of(&self, query: usize) -> (&'f FederatedQuery, &'f FederatedAccess<'f>) {
         let query = &self.request.queries[query];
@@ -210,21 +168,21 @@ impl<'f> Federation<'f> {
             let places: Vec<(usize, usize)> = found.hits.iter().map(place).collect();
             let lists: Vec<Ranked> = found.keyword.into_iter().chain(found.semantic).collect();
             let (words, known, total, vector) = (found.words, found.known, found.total, found.vector);
-            return Ok(RankedQuery { words, known, lists, total, vector, places, entries: Vec::new() });
+            return Ok(RankedQuery { words, known, lists, total, vector, places, entries: Vec::new(), joined: None });
         }
         let Resolved { graph, words: known } = gather.resolved_graph().await.map_err(failed)?;
         let words = gather.match_words(&graph);
         let lists = vec![gather.ranked(graph, None, offset, limit).await.map_err(failed)?];
         let count = lists[0].docs.len().min(usize::try_from(limit).unwrap_or(usize::MAX));
         let places = (0..count).map(|at| (0, at)).collect();
-        Ok(RankedQuery { words, known, total: lists[0].total, lists, vector: None, places, entries: Vec::new() })
+        let (total, vector, entries) = (lists[0].total, None, Vec::new());
+        Ok(RankedQuery { words, known, lists, total, vector, places, entries, joined: None })
     }
 
-    /// The hits of a query, each given by its list and its place there.
-    async fn entries(&self, number: usize, lists: &[Ranked], places: &[(usize, usize)]) -> Vec<Entry> {
-        let (query, _) = self.of(number);
-        let scorers: Vec<Scorer<'_>> =
-            lists.iter().map(|ranked| Scorer::new(&ranked.question.plan, &ranked.facts)).collect();
+    /// The hits of a query.
+    async fn entries(&self, number: usize, ranked: &[RankedQuery]) -> Vec<Entry> {
+        let ((query, _), RankedQuery { lists, places, .. }) = (self.of(number), &ranked[number]);
+        let scorers = scorers(ranked, number);
         // The two lists of a hybrid search were merged by their weights, by which those of several instances merge as well.
         let by_words = words_share(&self.requests[number], self.request.is_hybrid_share);
         let by_nearness = query.request.share.is_some();
@@ -286,7 +244,12 @@ impl<'f> Federation<'f> {
             free_in_steps(merging.into_rest(), self.pacer).await;
             of_indexes.push(entries);
         }
-        merge(of_indexes).collect()
+        let mut merged = Vec::with_capacity(of_indexes.iter().map(Vec::len).sum());
+        for (at, entry) in merge(of_indexes).enumerate() {
+            merged.push(entry);
+            pause_at(at, HITS_PER_LOOK, self.pacer).await;
+        }
+        merged
     }
 
     /// The hits at fixed places, in the order of these; where all else is equal, that of an earlier query first.
@@ -306,17 +269,20 @@ impl<'f> Federation<'f> {
 
     /// Drops the hits that share a value of the distinct field with one before them. Gives those kept and those dropped.
     async fn without_repeats(&self, merged: Vec<Entry>) -> Result<(Vec<KeptHit>, Vec<DroppedHit>), FederatedError> {
-        let Some(distinct) = &self.request.distinct else {
-            return Ok((merged.into_iter().map(|entry| KeptHit { entry, values: Vec::new() }).collect(), Vec::new()));
-        };
         let mut values = Vec::with_capacity(self.access.len());
-        for (index, _) in self.access.iter().enumerate() {
-            values.push(self.values(index, distinct, &merged).await?.into_iter());
+        if let Some(distinct) = &self.request.distinct {
+            for index in 0..self.access.len() {
+                values.push(self.values(index, distinct, &merged).await?.into_iter());
+            }
         }
         let (mut kept, mut dropped, mut taken) = (Vec::new(), Vec::new(), AHashSet::<FieldValue>::new());
-        for entry in merged {
+        for (at, entry) in merged.into_iter().enumerate() {
+            pause_at(at, HITS_PER_LOOK, self.pacer).await;
             let index = self.request.queries[entry.query].index;
-            let found: Vec<(String, Vec<FieldValue>)> = values[index].next().ok_or_else(unexpected)?;
+            let found: Vec<(String, Vec<FieldValue>)> = match values.get_mut(index) {
+                Some(values) => values.next().ok_or_else(unexpected)?,
+                None => Vec::new(),
+            };
             let own = found.first().map_or(&[][..], |(_, values)| values);
             if own.iter().any(|value| taken.contains(value)) {
                 dropped.push(DroppedHit { index, values: found });
@@ -325,6 +291,7 @@ impl<'f> Federation<'f> {
             taken.extend(own.iter().cloned());
             kept.push(KeptHit { entry, values: found });
         }
+        free_in_steps(taken, self.pacer).await;
         Ok((kept, dropped))
     }
 
@@ -381,7 +348,12 @@ impl<'f> Federation<'f> {
         };
         let values = |reply| if let PartReply::Values(values) = reply { Some(values) } else { None };
         let found = by_owner(access.index.partitions, access.ask, docs, question, values).await?;
-        Ok(found.into_iter().map(|values| paths.iter().cloned().zip(values).collect()).collect())
+        let mut by_path = Vec::with_capacity(found.len());
+        for (at, values) in found.into_iter().enumerate() {
+            by_path.push(paths.iter().cloned().zip(values).collect());
+            pause_at(at, HITS_PER_LOOK, self.pacer).await;
+        }
+        Ok(by_path)
     }
 
     fn facet_plan(&self, index: usize) -> Option<FacetPlan> {
@@ -416,9 +388,9 @@ impl<'f> Federation<'f> {
 
     /// The bytes of the hits of the page, each as its query shows it.
     async fn fetch(&self, ranked: &[RankedQuery], page: &[Entry]) -> Result<Vec<Vec<u8>>, FederatedError> {
-        let asked = ranked.iter().enumerate().map(|(number, query)| {
+        let asked = (0..ranked.len()).map(|number| {
             let own = page.iter().filter(|entry| entry.query == number);
-            self.fetch_query(number, query, own.collect())
+            self.fetch_query(number, ranked, own.collect())
         });
         let mut fetched: Vec<_> = try_join_all(asked).await?.into_iter().map(Vec::into_iter).collect();
         let hits = page.iter().map(|entry| fetched[entry.query].next());
@@ -428,13 +400,13 @@ impl<'f> Federation<'f> {
     async fn fetch_query(
         &self,
         number: usize,
-        query: &RankedQuery,
+        ranked: &[RankedQuery],
         page: Vec<&Entry>,
     ) -> Result<Vec<Vec<u8>>, SearchError> {
         if page.is_empty() {
             return Ok(Vec::new());
         }
-        let (asked, access) = self.of(number);
+        let ((asked, access), query) = (self.of(number), &ranked[number]);
         // Hits show what was asked for, which need not be the score that they were merged by.
         let gather = Gather::new(&access.index, &asked.request, access.ask, self.pacer);
         let (settings, fields) = (access.index.settings, access.index.fields);
@@ -446,8 +418,7 @@ impl<'f> Federation<'f> {
             paths: paths.clone(),
         };
         let hits = {
-            let scorers: Vec<Scorer<'_>> =
-                query.lists.iter().map(|ranked| Scorer::new(&ranked.question.plan, &ranked.facts)).collect();
+            let scorers = scorers(ranked, number);
             let extras = async |entry: &Entry| {
                 let extras = match entry.origin {
                     Origin::Ranked { list, at } => {
@@ -455,7 +426,7 @@ impl<'f> Federation<'f> {
                         gather.extras(&ranked.docs[at], ranked, &scorers[list], &format).await
                     }
                     Origin::Pinned(pin) => gather.pin_extras(pin),
-                    Origin::Part(_) => HitExtras::default(),
+                    Origin::Part => HitExtras::default(),
                 };
                 let federation = Some(FederationMark {
                     index_uid: self.request.indexes[asked.index].uid.clone(),

@@ -68,8 +68,8 @@ pub(super) enum Origin {
     },
     /// It stands at a place of its own.
     Pinned(PinnedDoc),
-    /// Its place among the hits of a part of a larger search.
-    Part(usize),
+    /// It is one of a part of a larger search.
+    Part,
 }
 
 impl Entry {

@@ -13,6 +13,7 @@ pub(super) use merge::score_values;
 #[cfg(test)]
 mod network_tests;
 pub(super) mod part;
+mod ranked;
 #[cfg(test)]
 mod tests;
 mod together;
@@ -31,7 +32,7 @@ pub use values::{FieldValue, values_at};
 use super::answer::SearchError;
 use super::request::{PageRequest, SearchRequest};
 use crate::query::QueryWords;
-use crate::rank::score::ScoreFacts;
+use crate::rank::score_facts::ScoreFacts;
 
 /// Several searches that become one list. Requests were checked against their indexes ([`super::plan::check`]).
 #[derive(Clone, Debug, Default)]

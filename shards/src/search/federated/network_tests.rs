@@ -40,9 +40,9 @@ fn settings() -> Settings {
     Settings { network_shards: SHARDS.iter().map(|name| (*name).into()).collect(), ..Settings::default() }
 }
 
-fn request(text: &str, strategy: MatchingStrategy, share: Option<NetworkShare>) -> FederatedRequest {
-    let query = share.as_ref().map(|share| format!("_shard = {}", share.shard));
-    let filter = query.and_then(|text| crate::facets::parse_filter_text(&text, "invalid_search_filter").unwrap());
+fn query(text: &str, strategy: MatchingStrategy, share: Option<NetworkShare>) -> FederatedQuery {
+    let filter = share.as_ref().map(|share| format!("_shard = {}", share.shard));
+    let filter = filter.and_then(|text| crate::facets::parse_filter_text(&text, "invalid_search_filter").unwrap());
     let request = SearchRequest {
         query: Some(text.to_owned()),
         matching_strategy: strategy,
@@ -51,8 +51,12 @@ fn request(text: &str, strategy: MatchingStrategy, share: Option<NetworkShare>) 
         share,
         ..SearchRequest::default()
     };
+    FederatedQuery { index: 0, request, weight: 1.0, position: 0 }
+}
+
+fn request(queries: Vec<FederatedQuery>) -> FederatedRequest {
     FederatedRequest {
-        queries: vec![FederatedQuery { index: 0, request, weight: 1.0, position: 0 }],
+        queries,
         indexes: vec![FederatedIndex { uid: "a".into(), facets: None }],
         page: PageRequest::Numbered { page: 1, hits_per_page: 1000 },
         role: FederatedRole::Part,
@@ -75,44 +79,61 @@ fn scores(parts: &[Part]) -> BTreeMap<u64, i64> {
     .collect()
 }
 
-/// What two instances find together, and how many of them had to be asked again.
-fn over_network(instances: &[MemIndex; 2], text: &str, strategy: MatchingStrategy) -> (Vec<Part>, usize) {
-    let ask = |at: usize, words: Option<Arc<QueryWords>>| {
-        let share = NetworkShare { shard: SHARDS[at].into(), words };
-        part(&instances[at], &request(text, strategy, Some(share)))
+/// The first share of a query without the words of others.
+fn share(shard: &str) -> Option<NetworkShare> {
+    Some(NetworkShare { shard: shard.into(), words: None })
+}
+
+/// What instances find together, each asked for its network shards, and how many of them had to be asked again.
+fn over_network(instances: &[(&MemIndex, &[&str])], text: &str, strategy: MatchingStrategy) -> (Vec<Part>, usize) {
+    let ask = |at: usize, words: &[Option<Arc<QueryWords>>]| {
+        let (index, shards) = instances[at];
+        let share = |(shard, words): (&&str, &Option<Arc<QueryWords>>)| {
+            query(text, strategy, Some(NetworkShare { shard: (*shard).into(), words: words.clone() }))
+        };
+        part(index, &request(shards.iter().zip(words).map(share).collect()))
     };
-    let mut parts = [ask(0, None), ask(1, None)];
-    let mut used: [Option<Arc<QueryWords>>; 2] = [None, None];
+    let merged = |parts: &[Part]| {
+        let known: Vec<&QueryWords> = parts.iter().flat_map(|part| &part.words).flatten().collect();
+        QueryWords::merged(&known).expect("they speak of the same query")
+    };
+    let mut used: Vec<Vec<Option<Arc<QueryWords>>>> =
+        instances.iter().map(|(_, shards)| vec![None; shards.len()]).collect();
+    let mut parts: Vec<Part> = used.iter().enumerate().map(|(at, words)| ask(at, words)).collect();
     let mut asked_again = 0;
     for _ in 0..2 {
-        let known: Vec<&QueryWords> = parts.iter().map(|part| part.words[0].as_ref().unwrap()).collect();
-        let all = QueryWords::merged(&known).expect("they speak of the same query");
-        let stays = |at: usize| match &used[at] {
-            Some(used) => used.answers_as(&all),
-            None => known[at].would_answer_by(&all),
-        };
-        let again: Vec<usize> = (0..2).filter(|at| !stays(*at)).collect();
-        asked_again += again.len();
-        let all = Arc::new(all);
-        for at in again {
-            parts[at] = ask(at, Some(all.clone()));
-            used[at] = Some(all.clone());
+        let all = Arc::new(merged(&parts));
+        for (at, used) in used.iter_mut().enumerate() {
+            let mut stays = true;
+            for (used, known) in used.iter_mut().zip(parts[at].words.iter().flatten()) {
+                let stays_so = match used {
+                    Some(used) => used.answers_as(&all),
+                    None => known.would_answer_by(&all),
+                };
+                if !stays_so {
+                    (stays, *used) = (false, Some(all.clone()));
+                }
+            }
+            if !stays {
+                asked_again += 1;
+                parts[at] = ask(at, used);
+            }
         }
     }
-    let known: Vec<&QueryWords> = parts.iter().map(|part| part.words[0].as_ref().unwrap()).collect();
-    let words = QueryWords::merged(&known).unwrap();
-    let share = NetworkShare { shard: SHARDS[0].into(), words: None };
-    let query = request(text, strategy, Some(share)).queries.remove(0);
-    let (index, pacer) = (instances[0].searched(), &instances[0].pacer);
-    let shares = Shares { query, is_hybrid: false, words, places: vec![(0, 0), (1, 0)] };
+    let (index, pacer) = (instances[0].0.searched(), &instances[0].0.pacer);
+    let places =
+        instances.iter().enumerate().flat_map(|(at, (_, shards))| (0..shards.len()).map(move |number| (at, number)));
+    let query = query(text, strategy, share(SHARDS[0]));
+    let shares = Shares { query, is_hybrid: false, words: merged(&parts), places: places.collect() };
     block_on(score_together(&index, &shares, &mut parts, pacer));
-    (parts.into(), asked_again)
+    (parts, asked_again)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Documents on two instances, those of one shard on both, are found as those of one index.
+    /// Documents on two instances, those of one shard on both, are found as those of one index; so are the shards of one
+    /// instance.
     #[test]
     fn a_network_finds_what_one_instance_finds(documents in documents(), frequency: bool, by_id: bool) {
         let mut settings = settings();
@@ -127,9 +148,11 @@ proptest! {
         let apart = [MemIndex::new(&settings, &left, 1), MemIndex::new(&settings, &right, 2)];
         let whole = MemIndex::new(&settings, &documents, 1);
         for text in QUERIES {
-            let wanted = part(&whole, &request(text, strategy, None));
-            for instances in [&instances, &apart] {
-                let (parts, _) = over_network(instances, text, strategy);
+            let wanted = part(&whole, &request(vec![query(text, strategy, None)]));
+            let [left, right] = [&SHARDS[..1], &SHARDS[1..]];
+            let on_two = |[a, b]: &[MemIndex; 2]| over_network(&[(a, left), (b, right)], text, strategy).0;
+            let on_one = over_network(&[(&instances[0], &SHARDS[..])], text, strategy).0;
+            for parts in [on_two(&instances), on_two(&apart), on_one] {
                 prop_assert_eq!(scores(&parts), scores(std::slice::from_ref(&wanted)), "{}", text);
                 prop_assert_eq!(parts.iter().map(|part| part.total).sum::<u64>(), wanted.total, "{}", text);
             }
@@ -147,8 +170,24 @@ fn instances_are_asked_again_only_where_it_matters() {
     };
     let mut words = vocabulary();
     words.truncate(240);
-    let alike = [index(&words[..60]), index(&words[..60])];
-    assert_eq!(over_network(&alike, TYPED, MatchingStrategy::Last).1, 0);
-    let apart = [index(&words[..120]), index(&words[120..])];
-    assert_ne!(over_network(&apart, TYPED, MatchingStrategy::Last).1, 0);
+    let asked_again = |left: &[String], right: &[String]| {
+        let (left, right) = (index(left), index(right));
+        over_network(&[(&left, &SHARDS[..1]), (&right, &SHARDS[1..])], TYPED, MatchingStrategy::Last).1
+    };
+    assert_eq!(asked_again(&words[..60], &words[..60]), 0);
+    assert_ne!(asked_again(&words[..120], &words[120..]), 0);
+}
+
+/// What the scores of a query follow from is told even where those of another, or of another share, follow from the same.
+#[test]
+fn queries_tell_their_own_score_facts() {
+    let documents: Vec<Value> =
+        (0..40).map(|id| json!({"id": id, "t": if id % 2 == 0 { "gh" } else { "x" }})).collect();
+    let index = MemIndex::new(&settings(), &documents, 2);
+    let facts = |queries: Vec<FederatedQuery>| part(&index, &request(queries)).scores;
+    let [left, right] = SHARDS.map(|shard| move |text| query(text, MatchingStrategy::Last, share(shard)));
+    let queries = [left("gh"), left("x"), right("gh"), right("x"), right("gh x")];
+    let alone: Vec<ScoreFacts> = queries.iter().flat_map(|query| facts(vec![query.clone()])).collect();
+    assert!(alone.iter().all(|facts| *facts != ScoreFacts::default()) && alone[0] == alone[1]);
+    assert_eq!(facts(queries.into()), alone);
 }

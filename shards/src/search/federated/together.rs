@@ -7,15 +7,18 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::gather::HITS_PER_LOOK;
 use super::merge::score_values;
 use super::{FederatedQuery, Part};
 use crate::ids::DocId;
 use crate::query::{FieldTable, QueryWords};
 use crate::rank::plan::Costs;
-use crate::rank::score::{ScoreFacts, Scorer};
-use crate::rank::{RankedDoc, SortValue};
+use crate::rank::score::Scorer;
+use crate::rank::score_facts::ScoreFacts;
+use crate::rank::{RankPlan, RankedDoc, SortValue};
+use crate::runtime::pause_at;
 use crate::search::gather::SearchedIndex;
-use crate::search::part::{Pacer, pause};
+use crate::search::part::Pacer;
 use crate::search::plan::{needs_counts, rank_plan};
 use crate::search::request::SearchRequest;
 
@@ -72,30 +75,51 @@ pub async fn score_together(
 ) -> Vec<Rescored> {
     let Shares { query, words, places, .. } = shares;
     let request = &query.request;
-    let share = words_share(request, shares.is_hybrid).map_or(1.0, f64::from);
-    let mut graph = index.planner.sketch(request, index.settings, index.fields);
-    let Some(facts) = words.facts(&graph) else { return Vec::new() };
-    graph.complete(&[facts], false);
+    let mut graph = index.planner.sketch_aside(request, index.settings, index.fields, pacer).await;
+    // They must be words of the same query. What they stand for has no part in the scale of a score.
+    if words.facts(&graph).is_none() {
+        return Vec::new();
+    }
     if needs_counts(request, &graph) {
         let Some(counts) = words.counts(graph.term_count) else { return Vec::new() };
         graph.rank_by_frequency(counts);
     }
     let fields = FieldTable::new(index.fields, index.settings, request.attributes_to_search_on.as_deref());
     let plan = rank_plan(request, index.settings, graph, fields, 0);
-    let mut facts = ScoreFacts::default();
+    let (mut facts, mut fits) = (ScoreFacts::default(), true);
     for (part, number) in places {
-        let Some(own) = parts[*part].scores.get_mut(*number).map(std::mem::take) else { return Vec::new() };
-        if !own.fits(&plan) {
-            return Vec::new();
-        }
-        facts.add(own);
+        let Some(own) = parts[*part].scores.get_mut(*number).map(std::mem::take) else {
+            fits = false;
+            continue;
+        };
+        fits = fits && own.fits(&plan, pacer).await;
+        facts.add(own, pacer).await;
     }
-    let scorer = Scorer::new(&plan, &facts);
+    let rescored = match fits {
+        true => rescored(index, shares, parts, (&plan, &facts), pacer).await,
+        false => Vec::new(),
+    };
+    facts.free(pacer).await;
+    rescored
+}
+
+/// Scores the hits of the shares by what all of them follow from.
+async fn rescored(
+    index: &SearchedIndex<'_>,
+    Shares { query, is_hybrid, places, .. }: &Shares,
+    parts: &mut [Part],
+    (plan, facts): (&RankPlan, &ScoreFacts),
+    pacer: &dyn Pacer,
+) -> Vec<Rescored> {
+    let request = &query.request;
+    let share = words_share(request, *is_hybrid).map_or(1.0, f64::from);
+    let scorer = Scorer::new(plan, facts);
     let hidden = |field: &str| !index.settings.displayed(field);
     let graph_rules = plan.rules.rules.iter().filter(|rule| rule.is_graph()).count();
     let mut rescored = Vec::new();
     for (part, number) in places {
         for (at, hit) in parts[*part].hits.iter_mut().enumerate() {
+            pause_at(at, HITS_PER_LOOK, pacer).await;
             let Some(rank) = hit.rank.as_ref().filter(|rank| rank.query == *number) else { continue };
             let is_whole = rank.costs.len() == graph_rules && rank.sorts.len() == plan.rules.sorts.len();
             if rank.skipped || !is_whole {
@@ -111,7 +135,7 @@ pub async fn score_together(
             let weighted = score.global() * query.weight;
             // The steps may be others even where their sum is the same.
             if weighted.total_cmp(&hit.score).is_ne() || request.show_ranking_score_details {
-                (hit.score, hit.values) = (weighted, score_values(&plan, &doc, &score, query.weight * share));
+                (hit.score, hit.values) = (weighted, score_values(plan, &doc, &score, query.weight * share));
                 let details = match request.show_ranking_score_details {
                     true => Some(scorer.details(&doc, &hidden, pacer).await),
                     false => None,
@@ -119,7 +143,6 @@ pub async fn score_together(
                 let score = request.show_ranking_score.then(|| score.global());
                 rescored.push(Rescored { place: (*part, at), weighted, score, details });
             }
-            pause(pacer).await;
         }
     }
     rescored

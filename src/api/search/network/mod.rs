@@ -14,17 +14,21 @@ mod single;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
+use shards::engine::IndexView;
+use shards::runtime::{Checkpoint, RuntimePace};
 use shards::search::federated::{
-    Combination, FacetLimits, FederatedAnswer, FederatedRole, MergeFacets, Part, Shares, combine, is_enough_by_words,
+    Combination, FacetLimits, FederatedAnswer, FederatedQuery, FederatedRole, MergeFacets, Part, Shares, combine,
+    is_enough_by_words,
 };
 use shards::settings::FacetOrder;
 
 use self::ask::Ask;
 pub(super) use self::route::{Routed, instances, takes_part};
 pub(super) use self::single::Search;
-use self::words::{Answered, ROUNDS_MAX, known_queries, take_unsettled};
+use self::words::{Answered, KnownQuery, ROUNDS_MAX, known_queries, take_unsettled};
 use super::federated::Plan;
 use super::params::many::FederationParams;
 use super::semantic;
@@ -57,6 +61,9 @@ pub(super) struct Gathered {
     is_semantic: bool,
 }
 
+/// Queries as this instance searches its own shares of them, with their indexes, by their places in the client's list.
+type Planned = BTreeMap<usize, (FederatedQuery, Arc<IndexView>)>;
+
 /// Has queries answered of which some are for other instances.
 ///
 /// # Errors
@@ -73,24 +80,33 @@ pub(super) async fn gather(
     let indexes: Vec<&str> = indexes.iter().map(String::as_str).collect();
     let ask = Ask::new(call, state, federation);
     let (mut answered, mut errors, mut merge_facets) = (Vec::new(), BTreeMap::new(), None);
-    let mut asked = routed;
+    let (mut asked, mut planned, mut known) = (routed, Planned::new(), Vec::new());
     for round in 1..=ROUNDS_MAX {
         let (own, others): (Vec<Routed>, Vec<Routed>) = asked.into_iter().partition(|query| query.is_own(own_name));
         let mut plan = Plan::new(call, state, &own, federation, &indexes)?;
         plan.request.role = FederatedRole::Part;
         plan.request.instance = Some(own_name.map(Into::into));
         merge_facets = plan.request.merge_facets;
+        for (given, query, view) in plan.shares() {
+            planned.entry(given).or_insert_with(|| (query.clone(), view.clone()));
+        }
         // The others first, so that they search while this core does.
         let (elsewhere, here) = futures_util::future::join(ask.all(others), search_here(call, plan, own)).await;
         answered.extend(here?);
         answered.extend(elsewhere.0);
         errors.extend(elsewhere.1);
-        asked = if round < ROUNDS_MAX { take_unsettled(&mut answered) } else { Vec::new() };
+        known = known_queries(&answered);
+        let unsettled = if round < ROUNDS_MAX { take_unsettled(&mut answered, &known) } else { Vec::new() };
+        asked = Vec::new();
+        for Answered { queries, part } in unsettled {
+            asked.extend(queries);
+            part.free(&RuntimePace(&*call.app.runtime)).await;
+        }
         if asked.is_empty() {
             break;
         }
     }
-    let parts = scored_together(call, state, federation, answered, &indexes).await;
+    let parts = scored_together(call, state, federation, (answered, known, planned), &indexes).await;
     Ok(Gathered { parts, errors, merge_facets, is_semantic })
 }
 
@@ -99,26 +115,30 @@ async fn scored_together(
     call: &Call<App>,
     state: &ControlState,
     federation: &FederationParams,
-    answered: Vec<Answered>,
+    (answered, known, mut planned): (Vec<Answered>, Vec<KnownQuery>, Planned),
     indexes: &[&str],
 ) -> Vec<Part> {
     let queries = match answered.len() {
         0 | 1 if answered.iter().all(|answer| answer.queries.len() < 2) => Vec::new(),
-        _ => known_queries(&answered),
+        _ => known,
     };
-    let asked: Vec<Option<Plan>> = queries
+    let asked: Vec<Option<(FederatedQuery, Arc<IndexView>)>> = queries
         .iter()
         .map(|(places, _)| {
             let (at, number) = places.first()?;
-            let query = std::slice::from_ref(&answered[*at].queries[*number]);
-            Plan::new(call, state, query, federation, indexes).ok()
+            let query = &answered[*at].queries[*number];
+            // All shares are scored alike, and to plan one takes a while.
+            planned.remove(&query.given).or_else(|| {
+                let mut plan = Plan::new(call, state, std::slice::from_ref(query), federation, indexes).ok()?;
+                Some((plan.request.queries.pop()?, plan.views.pop()?))
+            })
         })
         .collect();
     let mut parts: Vec<Part> = answered.into_iter().map(|answer| answer.part).collect();
-    for ((places, words), plan) in queries.into_iter().zip(asked) {
-        let Some(Plan { mut request, mut views, .. }) = plan else { continue };
-        let (Some(query), Some(view)) = (request.queries.pop(), views.pop()) else { continue };
-        let shares = Shares { query, is_hybrid: request.is_hybrid_share, words, places };
+    let mut checkpoint = Checkpoint::default();
+    for ((places, words), query) in queries.into_iter().zip(asked) {
+        let Some((query, view)) = query else { continue };
+        let shares = Shares { query, is_hybrid: federation.is_hybrid_share, words, places };
         let (scored, changed) = call.app.reader.score_together(view, shares, parts).await;
         parts = scored;
         for rescored in changed {
@@ -126,6 +146,7 @@ async fn scored_together(
             if let Some(json) = answer::with_score(&hit.json, &rescored) {
                 hit.json = json;
             }
+            checkpoint.look(&*call.app.runtime).await;
         }
     }
     parts
@@ -148,8 +169,15 @@ impl Gathered {
         is_enough_by_words(&self.parts, federation.page, weight)
     }
 
+    /// Frees all of it, where it is of no use.
+    pub(super) async fn free(self, call: &Call<App>) {
+        for part in self.parts {
+            part.free(&RuntimePace(&*call.app.runtime)).await;
+        }
+    }
+
     /// All parts as one list.
-    pub(super) fn merged(self, state: &ControlState, federation: &FederationParams) -> Found {
+    pub(super) async fn merged(self, call: &Call<App>, state: &ControlState, federation: &FederationParams) -> Found {
         let combination = Combination {
             page: federation.page,
             is_distinct: federation.distinct.is_some(),
@@ -157,7 +185,8 @@ impl Gathered {
             limits: limits(state, federation),
             counts_semantic: self.is_semantic,
         };
-        Found { answer: combine(self.parts, &combination), errors: self.errors }
+        let answer = combine(self.parts, &combination, &RuntimePace(&*call.app.runtime)).await;
+        Found { answer, errors: self.errors }
     }
 }
 

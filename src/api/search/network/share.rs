@@ -92,7 +92,7 @@ mod tests {
     use shards::rank::SortValue;
     use shards::rank::paths::{Path, Step};
     use shards::rank::plan::Costs;
-    use shards::rank::score::{Profile, ScoreFacts};
+    use shards::rank::score_facts::{Profile, ScoreFacts};
     use shards::search::federated::{PartHit, ScoreValue, values_at};
 
     use super::*;

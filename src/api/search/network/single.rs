@@ -115,13 +115,14 @@ impl NetworkSearch {
             };
             let found = gather(call, state, self.routed.iter().map(by_words).collect(), &self.federation).await?;
             if found.is_enough_by_words(&self.federation, weight) {
-                let mut found = found.merged(state, &self.federation);
+                let mut found = found.merged(call, state, &self.federation).await;
                 found.answer.semantic_hits = Some(0);
                 return Ok(found);
             }
+            found.free(call).await;
         }
         let found = gather(call, state, self.routed.clone(), &self.federation).await?;
-        Ok(found.merged(state, &self.federation))
+        Ok(found.merged(call, state, &self.federation).await)
     }
 
     async fn answer(&self, call: &Call<App>, started: Duration) -> Result<Vec<u8>, ApiError> {

@@ -20,9 +20,12 @@ pub(super) struct Answered {
     pub(super) part: Part,
 }
 
-/// The queries of the client that all instances asked have said what they know of: the places of their shares, each given by
-/// its answer and its place there, and what the instances know together.
-pub(super) fn known_queries(answered: &[Answered]) -> Vec<(Vec<(usize, usize)>, QueryWords)> {
+/// A query of the client that all instances asked have said what they know of: the places of its shares, each given by its
+/// answer and its place there, and what the instances know together.
+pub(super) type KnownQuery = (Vec<(usize, usize)>, QueryWords);
+
+/// The queries that all instances have said what they know of.
+pub(super) fn known_queries(answered: &[Answered]) -> Vec<KnownQuery> {
     let mut by_query: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
     for (at, answer) in answered.iter().enumerate() {
         for (number, query) in answer.queries.iter().enumerate() {
@@ -37,30 +40,30 @@ pub(super) fn known_queries(answered: &[Answered]) -> Vec<(Vec<(usize, usize)>, 
     by_query.into_values().filter_map(known).collect()
 }
 
-/// Takes out the answers that would have been others by the words of all instances together. Gives their queries, with those
-/// words. Instances that do not say what they know, since they are of another make, are left as they are.
-pub(super) fn take_unsettled(answered: &mut Vec<Answered>) -> Vec<Routed> {
+/// Takes out the answers that would have been others by the words of all instances together. Their queries have those words
+/// from then on. Instances that do not say what they know, since they are of another make, are left as they are.
+pub(super) fn take_unsettled(answered: &mut Vec<Answered>, known: &[KnownQuery]) -> Vec<Answered> {
     let mut is_unsettled = vec![false; answered.len()];
-    for (places, all) in known_queries(answered) {
-        let all = Arc::new(all);
+    for (places, all) in known {
+        let mut shared: Option<Arc<QueryWords>> = None;
         for (at, number) in places {
-            let answer = &mut answered[at];
-            let stays = match (&answer.queries[number].words, &answer.part.words[number]) {
-                (Some(used), _) => used.answers_as(&all),
-                (None, Some(own)) => own.would_answer_by(&all),
+            let answer = &mut answered[*at];
+            let stays = match (&answer.queries[*number].words, &answer.part.words[*number]) {
+                (Some(used), _) => used.answers_as(all),
+                (None, Some(own)) => own.would_answer_by(all),
                 (None, None) => true,
             };
             if !stays {
-                answer.queries[number].words = Some(all.clone());
-                is_unsettled[at] = true;
+                let words = shared.get_or_insert_with(|| Arc::new(all.clone()));
+                answer.queries[*number].words = Some(words.clone());
+                is_unsettled[*at] = true;
             }
         }
     }
     let mut unsettled = is_unsettled.iter();
     let (again, settled) = std::mem::take(answered).into_iter().partition(|_| unsettled.next() == Some(&true));
     *answered = settled;
-    let again: Vec<Answered> = again;
-    again.into_iter().flat_map(|answer| answer.queries).collect()
+    again
 }
 
 #[cfg(test)]
@@ -83,16 +86,21 @@ mod tests {
         own_words.iter().map(one).collect()
     }
 
+    fn unsettled(all: &mut Vec<Answered>) -> Vec<Answered> {
+        let known = known_queries(all);
+        take_unsettled(all, &known)
+    }
+
     /// Who lacks a word that others have is asked again, by the words of all, and only once.
     #[test]
     fn who_would_have_answered_otherwise_is_asked_again() {
         let mut all = answered(&[Some(true), Some(false)], 0);
-        let again = take_unsettled(&mut all);
+        let again = unsettled(&mut all);
         assert_eq!((all.len(), again.len()), (1, 1));
-        assert!(all[0].part.words[0].as_ref().is_some_and(|own| own.answers_as(again[0].words.as_ref().unwrap())));
-        let part = answered(&[Some(false)], 0).remove(0).part;
-        all.push(Answered { queries: again, part });
-        assert!(take_unsettled(&mut all).is_empty());
+        let words = again[0].queries[0].words.as_ref().unwrap();
+        assert!(all[0].part.words[0].as_ref().is_some_and(|own| own.answers_as(words)));
+        all.extend(again);
+        assert!(unsettled(&mut all).is_empty());
         assert_eq!(all.len(), 2);
     }
 
@@ -100,9 +108,9 @@ mod tests {
     fn queries_have_words_of_their_own_and_who_knows_none_is_left_alone() {
         let mut all = answered(&[Some(true)], 0);
         all.extend(answered(&[Some(false)], 1));
-        assert!(take_unsettled(&mut all).is_empty());
+        assert!(unsettled(&mut all).is_empty());
         let mut all = answered(&[Some(true), None, Some(false)], 0);
-        assert!(take_unsettled(&mut all).is_empty());
+        assert!(unsettled(&mut all).is_empty());
         assert_eq!(all.len(), 3);
     }
 }
