@@ -28,9 +28,9 @@ pub const ASKED_SHARDS: &str = "X-Skerry-Network-Shards";
 /// Says that the queries of a request are the shares of one search by words and meaning, which merge by the weights of these.
 pub const HYBRID_SHARE: &str = "X-Skerry-Hybrid-Share";
 
-/// Asks for hits apart from what they merge by (see `api::search::network::share`), shown as those of the instance of this
-/// name. Who does not know the header answers as the interface has it.
-pub const HITS_APART: &str = "X-Skerry-Hits-Apart";
+/// Asks for hits in the layout of `api::search::network::share`, shown as those of the instance of this name. Who does not know
+/// the header answers as the interface has it, so that another layout is to have another header.
+pub const HIT_LINES: &str = "X-Skerry-Hit-Lines";
 
 /// What a request is part of; `None` for that of a client.
 ///

@@ -28,7 +28,7 @@ use crate::api::uuids;
 use crate::app::App;
 use crate::control::{ControlState, Features};
 use crate::http::Response;
-use crate::network::headers::{ASKED_SHARDS, HITS_APART, HYBRID_SHARE, percent_decode};
+use crate::network::headers::{ASKED_SHARDS, HIT_LINES, HYBRID_SHARE, percent_decode};
 use crate::network::routing::Routing;
 
 /// By this header an instance tells another that the request is its share of a larger one.
@@ -79,7 +79,8 @@ pub(super) async fn answer(
                 if part.degraded {
                     call.app.counting.degraded_search();
                 }
-                return Ok(Response::with_type(200, share::CONTENT_TYPE, share::write(&part)));
+                let body = share::write(&*call.app.runtime, part).await;
+                return Ok(Response::with_type(200, share::CONTENT_TYPE, body));
             }
         }
     } else {
@@ -124,7 +125,7 @@ async fn alone(
     let views: Vec<_> = names.zip(plan.views.iter().cloned()).collect();
     if call.request.headers.get(PROXY_HEADER) == Some(b"true") {
         // Hits in which documents are put in the place of ids are written anew.
-        let name = call.request.headers.get(HITS_APART).filter(|_| !hydrate::is_needed(state, &views));
+        let name = call.request.headers.get(HIT_LINES).filter(|_| !hydrate::is_needed(state, &views));
         plan.request.instance = name.and_then(percent_decode).map(|name| Some(name.into()));
         let is_apart = plan.request.instance.is_some();
         plan.request.role = if is_apart { FederatedRole::Part } else { FederatedRole::ForInstance };

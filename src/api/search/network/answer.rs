@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use shards::facets::distribution::{Distribution, FacetValues};
@@ -25,20 +25,14 @@ pub(super) struct Shown<'a> {
     pub(super) distinct: Option<&'a str>,
 }
 
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// What the members of an answer say.
+#[derive(Default)]
 struct Body<'a> {
-    #[serde(borrow)]
-    hits: Vec<Members<'a>>,
-    #[serde(default)]
+    hits: Option<Vec<Members<'a>>>,
     estimated_total_hits: Option<u64>,
-    #[serde(default)]
     total_hits: Option<u64>,
-    #[serde(default)]
     facets_by_index: Map<String, Value>,
-    #[serde(default)]
     degraded: bool,
-    #[serde(default)]
     query_vectors: BTreeMap<String, Vec<f32>>,
 }
 
@@ -47,7 +41,8 @@ struct Body<'a> {
 /// # Errors
 /// `remote_bad_response`.
 pub(super) async fn read(runtime: &dyn Runtime, shown: &Shown<'_>, body: &[u8]) -> Result<Part, ApiError> {
-    let body: Body<'_> = serde_json::from_slice(body).map_err(|error| unreadable(shown.name, error))?;
+    let body = Body::read(runtime, body).await.map_err(|why| unreadable(shown.name, why))?;
+    let hits = body.hits.ok_or_else(|| unreadable(shown.name, "it has no hits"))?;
     let total = body.estimated_total_hits.or(body.total_hits);
     let total = total.ok_or_else(|| unreadable(shown.name, "it has no total"))?;
     let facets = body.facets_by_index.iter().map(|(uid, facets)| Some((uid.clone(), distribution(facets)?)));
@@ -56,7 +51,7 @@ pub(super) async fn read(runtime: &dyn Runtime, shown: &Shown<'_>, body: &[u8]) 
     let vectors = body.query_vectors.into_iter().filter_map(|(query, vector)| Some((query.parse().ok()?, vector)));
     let query_vectors = vectors.collect();
     let mut part = Part {
-        hits: Vec::with_capacity(body.hits.len()),
+        hits: Vec::with_capacity(hits.len()),
         total,
         facets,
         degraded: body.degraded,
@@ -64,12 +59,83 @@ pub(super) async fn read(runtime: &dyn Runtime, shown: &Shown<'_>, body: &[u8]) 
         ..Part::default()
     };
     let mut checkpoint = Checkpoint::default();
-    for hit in body.hits {
+    for hit in hits {
         let read = hit_of(shown, &part.facets, &hit).map_err(|why| unreadable(shown.name, why))?;
         part.hits.push(read);
         checkpoint.look(runtime).await;
     }
     Ok(part)
+}
+
+impl<'a> Body<'a> {
+    /// Reads the members one by one, and the hits one by one, as there may be many.
+    async fn read(runtime: &dyn Runtime, text: &'a [u8]) -> Result<Self, String> {
+        let (mut body, mut text) = (Self::default(), Json(text));
+        text.expect(b'{')?;
+        let mut is_end = text.skip(b'}');
+        while !is_end {
+            let name = text.value::<Name<'a>>()?.0;
+            text.expect(b':')?;
+            match &*name {
+                "hits" => body.hits = Some(text.hits(runtime).await?),
+                "estimatedTotalHits" => body.estimated_total_hits = text.value()?,
+                "totalHits" => body.total_hits = text.value()?,
+                "facetsByIndex" => body.facets_by_index = text.value()?,
+                "degraded" => body.degraded = text.value()?,
+                "queryVectors" => body.query_vectors = text.value()?,
+                _ => {
+                    text.value::<IgnoredAny>()?;
+                }
+            }
+            is_end = text.is_last(b'}')?;
+        }
+        match text.0.trim_ascii_start() {
+            [] => Ok(body),
+            _ => Err("something follows it".into()),
+        }
+    }
+}
+
+/// What is left to read of a JSON text.
+struct Json<'a>(&'a [u8]);
+
+impl<'a> Json<'a> {
+    /// The value that comes next.
+    fn value<T: Deserialize<'a>>(&mut self) -> Result<T, String> {
+        let mut values = serde_json::Deserializer::from_slice(self.0).into_iter();
+        let value = values.next().ok_or("it ends too early")?.map_err(|error| error.to_string())?;
+        self.0 = &self.0[values.byte_offset()..];
+        Ok(value)
+    }
+
+    /// Passes over a sign, if it comes next.
+    fn skip(&mut self, sign: u8) -> bool {
+        self.0 = self.0.trim_ascii_start();
+        let rest = self.0.strip_prefix(&[sign]);
+        self.0 = rest.unwrap_or(self.0);
+        rest.is_some()
+    }
+
+    fn expect(&mut self, sign: u8) -> Result<(), String> {
+        if self.skip(sign) { Ok(()) } else { Err(format!("it lacks a `{}`", char::from(sign))) }
+    }
+
+    /// Whether the list or object ends here; another item comes otherwise.
+    fn is_last(&mut self, end: u8) -> Result<bool, String> {
+        if self.skip(b',') { Ok(false) } else { self.expect(end).map(|()| true) }
+    }
+
+    async fn hits(&mut self, runtime: &dyn Runtime) -> Result<Vec<Members<'a>>, String> {
+        let (mut hits, mut checkpoint) = (Vec::new(), Checkpoint::default());
+        self.expect(b'[')?;
+        let mut is_end = self.skip(b']');
+        while !is_end {
+            hits.push(self.value()?);
+            checkpoint.look(runtime).await;
+            is_end = self.is_last(b']')?;
+        }
+        Ok(hits)
+    }
 }
 
 fn distribution(facets: &Value) -> Option<Distribution> {
@@ -236,12 +302,49 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
+    use futures_lite::future::block_on;
     use serde_json::json;
+    use storage_engine::io::mem::MemDisk;
 
     use super::*;
+    use crate::control::testing::TestRuntime;
 
     fn hit(text: &str, distinct: Option<&str>) -> Result<PartHit, String> {
         hit_of(&Shown { name: "far", distinct }, &[], &serde_json::from_str(text).unwrap())
+    }
+
+    fn read_all(body: &str) -> Result<Part, ApiError> {
+        let runtime = TestRuntime::new(Rc::new(MemDisk::new()));
+        block_on(read(&runtime, &Shown { name: "far", distinct: None }, body.as_bytes()))
+    }
+
+    /// However an answer is written, its hits are found; one that is cut off or goes on is refused.
+    #[test]
+    fn answers_are_read_member_by_member() {
+        let mark = r#"{"weightedRankingScore":0.5,"weightedScoreValues":[]}"#;
+        let hit = |at: usize| format!(r#"{{"n": [{at}, "]}}"], "_federation":{mark}}}"#);
+        let dense = format!(r#"{{"hits":[{},{}],"other":{{"hits":[1]}},"totalHits":7}}"#, hit(0), hit(1));
+        let loose = format!(
+            " {{ \"estimatedTotalHits\" : 7 ,\n\"totalHits\":null, \"degraded\":true, \"hits\" : [ {} , {} ] }}\n",
+            hit(0),
+            hit(1)
+        );
+        for body in [&dense, &loose] {
+            let part = read_all(body).unwrap();
+            assert_eq!((part.total, part.hits.len(), part.degraded), (7, 2, body == &loose));
+            assert!(part.hits[1].json.starts_with(br#"{"n":[1, "]}"],"#));
+        }
+        for length in 0..dense.len() {
+            assert!(read_all(&dense[..length]).is_err(), "{length} bytes");
+        }
+        for body in
+            [&*format!("{dense}x"), "[]", r#"{"totalHits":1}"#, r#"{"hits":[]}"#, r#"{"hits":[],"totalHits":1,}"#]
+        {
+            assert!(read_all(body).is_err(), "{body}");
+        }
+        assert_eq!(read_all(r#"{"hits":[],"totalHits":0}"#).unwrap(), Part::default());
     }
 
     #[test]

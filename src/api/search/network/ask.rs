@@ -23,7 +23,7 @@ use crate::app::App;
 use crate::auth::tenant::join_filters;
 use crate::control::ControlState;
 use crate::http::Method;
-use crate::network::headers::{ASKED_SHARDS, HITS_APART, HYBRID_SHARE, percent_encode};
+use crate::network::headers::{ASKED_SHARDS, HIT_LINES, HYBRID_SHARE, percent_encode};
 use crate::network::routing::Routing;
 use crate::network::{Remote, failure};
 use crate::outgoing::{Deadlines, Request};
@@ -138,7 +138,7 @@ impl<'a> Ask<'a> {
         let request = Request::new(Method::Post, url, Deadlines::all(time))
             .bearer(remote.search_api_key.as_deref())
             .header(PROXY_HEADER, "true")
-            .header(HITS_APART, percent_encode(name))
+            .header(HIT_LINES, percent_encode(name))
             .body(content_type, body)
             .repeatable();
         let request = match shards {
@@ -151,7 +151,8 @@ impl<'a> Ask<'a> {
         match failure::refused(name, &answer) {
             Some(error) => Err(error),
             None if answer.headers.get_str("content-type") == Some(share::CONTENT_TYPE) => {
-                share::read(&answer.body).map_err(|why| failure::unreadable(name, why))
+                let read = share::read(&*self.call.app.runtime, &answer.body).await;
+                read.map_err(|why| failure::unreadable(name, why))
             }
             None => {
                 let shown = Shown { name, distinct: self.federation.distinct.as_deref() };

@@ -1,15 +1,20 @@
-//! What instances of this server tell each other of what they have found: first, as one line of JSON, all that hits merge by,
-//! then the hits as they are shown, one behind the other. The instance that asked takes them as they are, where it would have
-//! to take apart those of the interface's own answer ([`super::answer`]), and write most of them for nothing.
+//! What instances of this server tell each other of what they have found: first, as a line of JSON, what is not said hit by
+//! hit, then the hits, a few at a time: as one line of JSON all that they merge by, then each as it is shown, one behind the
+//! other. At last, in lines of a few as well, come the facts that scores follow from. The instance that asked takes the hits as
+//! they are, where it would have to take apart those of the interface's own answer ([`super::answer`]), and write most of them
+//! for nothing. As nothing is one long piece, neither side has to hold its core for all of a large page.
 //!
 //! An instance that is asked by the words of all is told them in a line of their own, before what it is asked.
 
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shards::query::QueryWords;
-use shards::search::federated::Part;
+use shards::rank::score_facts::ScoreFacts;
+use shards::runtime::{Checkpoint, Runtime, RuntimePace};
+use shards::search::federated::{Part, PartHit};
 
 use crate::api::decode::{json_body, malformed_payload};
 use crate::api::error::ApiError;
@@ -17,10 +22,15 @@ use crate::api::router::Call;
 use crate::app::App;
 
 /// The content type. Another layout is to have another one.
-pub(in crate::api::search) const CONTENT_TYPE: &str = "application/x-skerry-hits";
+pub(in crate::api::search) const CONTENT_TYPE: &str = "application/x-skerry-hit-lines";
 /// The content type of a question with words.
 const WITH_WORDS: &str = "application/x-skerry-words";
 const JSON: &str = "application/json";
+
+/// Hits or facts in a line, at most: between two lines others have their turn.
+const ITEMS_PER_LINE: usize = 64;
+/// Room for what is told of a hit besides what it shows, and for a fact.
+const ITEM_BYTES: usize = 192;
 
 /// For each query of a request what all instances know of its words; queries behind the end have none.
 pub(in crate::api::search) type GivenWords = Vec<Option<Arc<QueryWords>>>;
@@ -53,49 +63,130 @@ pub(in crate::api::search) fn asked(call: &Call<App>) -> Result<(GivenWords, Val
 
 /// The first line.
 #[derive(Serialize, Deserialize)]
-struct Line<P> {
+struct Head<P> {
+    /// All but hits and facts.
     part: P,
-    /// Bytes of each hit.
-    lengths: Vec<usize>,
+    /// How many hits follow.
+    hits: usize,
+    /// How many facts of each kind follow, query by query.
+    facts: Vec<(usize, usize)>,
 }
 
 /// Writes what was found here.
-pub(in crate::api::search) fn write(part: &Part) -> Vec<u8> {
-    let lengths: Vec<usize> = part.hits.iter().map(|hit| hit.json.len()).collect();
-    let mut out = Vec::with_capacity(lengths.iter().sum::<usize>() + 160 * lengths.len() + 256);
-    // Nothing in it can fail: keys are texts, and there is no end of room in memory.
-    let _ = serde_json::to_writer(&mut out, &Line { part, lengths });
-    out.push(b'\n');
-    part.hits.iter().for_each(|hit| out.extend_from_slice(&hit.json));
+pub(in crate::api::search) async fn write(runtime: &dyn Runtime, mut part: Part) -> Vec<u8> {
+    let (hits, scores) = (std::mem::take(&mut part.hits), std::mem::take(&mut part.scores));
+    let facts: Vec<(usize, usize)> = scores.iter().map(ScoreFacts::counts).collect();
+    let items = hits.len() + facts.iter().map(|(used, profiles)| used + profiles).sum::<usize>();
+    let shown: usize = hits.iter().map(|hit| hit.json.len()).sum();
+    let mut checkpoint = Checkpoint::default();
+    let mut out = Vec::with_capacity(shown + ITEM_BYTES * items + 256);
+    write_line(&mut out, &Head { part: &part, hits: hits.len(), facts });
+    for some in hits.chunks(ITEMS_PER_LINE) {
+        let lengths: Vec<usize> = some.iter().map(|hit| hit.json.len()).collect();
+        write_line(&mut out, &(some, lengths));
+        for hit in some {
+            out.extend_from_slice(&hit.json);
+            checkpoint.look(runtime).await;
+        }
+    }
+    for facts in &scores {
+        for some in facts.used.chunks(ITEMS_PER_LINE) {
+            write_line(&mut out, some);
+            checkpoint.look(runtime).await;
+        }
+        for some in facts.profiles.chunks(ITEMS_PER_LINE) {
+            write_line(&mut out, some);
+            checkpoint.look(runtime).await;
+        }
+    }
+    Part { hits, scores, ..part }.free(&RuntimePace(runtime)).await;
     out
 }
 
+fn write_line<T: Serialize + ?Sized>(out: &mut Vec<u8>, line: &T) {
+    // Nothing in it can fail: keys are texts, and there is no end of room in memory.
+    let _ = serde_json::to_writer(&mut *out, line);
+    out.push(b'\n');
+}
+
 /// Reads what another instance has found; an error says what is wrong with it.
-pub(super) fn read(body: &[u8]) -> Result<Part, String> {
-    let end = body.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
-    let (line, mut rest) = (&body[..end], &body[end + 1..]);
-    let Line { mut part, lengths }: Line<Part> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    if lengths.len() != part.hits.len() {
-        return Err("it has another number of hits than it says".into());
+pub(super) async fn read(runtime: &dyn Runtime, body: &[u8]) -> Result<Part, String> {
+    let mut rest = Rest(body);
+    let Head { mut part, hits, facts }: Head<Part> = rest.line()?;
+    let mut checkpoint = Checkpoint::default();
+    part.hits.clear();
+    while part.hits.len() < hits {
+        let (some, lengths): (Vec<PartHit>, Vec<usize>) = rest.line()?;
+        if some.is_empty() || some.len() != lengths.len() {
+            return Err("it has another number of hits than it says".into());
+        }
+        for (hit, length) in some.into_iter().zip(lengths) {
+            part.hits.push(PartHit { json: rest.bytes(length)?.to_vec(), ..hit });
+            checkpoint.look(runtime).await;
+        }
     }
-    for (hit, length) in part.hits.iter_mut().zip(lengths) {
-        let (json, others) = rest.split_at_checked(length).ok_or("it is too short")?;
-        hit.json = json.to_vec();
-        rest = others;
+    part.scores = Vec::with_capacity(facts.len());
+    for (used, profiles) in facts {
+        let used = rest.items(runtime, used).await?;
+        part.scores.push(ScoreFacts { used, profiles: rest.items(runtime, profiles).await? });
     }
-    if rest.is_empty() { Ok(part) } else { Err("it is too long".into()) }
+    if rest.0.is_empty() && part.hits.len() == hits { Ok(part) } else { Err("it is too long".into()) }
+}
+
+/// What is not read yet.
+struct Rest<'b>(&'b [u8]);
+
+impl<'b> Rest<'b> {
+    fn bytes(&mut self, count: usize) -> Result<&'b [u8], String> {
+        let (bytes, rest) = self.0.split_at_checked(count).ok_or("it is too short")?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn line<T: DeserializeOwned>(&mut self) -> Result<T, String> {
+        let end = self.0.iter().position(|byte| *byte == b'\n').ok_or("it lacks a line")?;
+        let line = self.bytes(end + 1)?;
+        serde_json::from_slice(line).map_err(|error| error.to_string())
+    }
+
+    /// So many items out of lines that have a few each.
+    async fn items<T: DeserializeOwned>(&mut self, runtime: &dyn Runtime, count: usize) -> Result<Vec<T>, String> {
+        let (mut items, mut checkpoint) = (Vec::new(), Checkpoint::default());
+        while items.len() < count {
+            let some: Vec<T> = self.line()?;
+            if some.is_empty() {
+                return Err("it has fewer facts than it says".into());
+            }
+            items.extend(some);
+            checkpoint.look(runtime).await;
+        }
+        if items.len() == count { Ok(items) } else { Err("it has more facts than it says".into()) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
+    use futures_lite::future::block_on;
     use shards::facets::distribution::{Distribution, FacetValues};
     use shards::rank::SortValue;
     use shards::rank::paths::{Path, Step};
     use shards::rank::plan::Costs;
-    use shards::rank::score_facts::{Profile, ScoreFacts};
-    use shards::search::federated::{PartHit, ScoreValue, values_at};
+    use shards::rank::score_facts::Profile;
+    use shards::search::federated::{ScoreValue, values_at};
+    use storage_engine::io::mem::MemDisk;
 
     use super::*;
+    use crate::control::testing::TestRuntime;
+
+    fn write(part: Part) -> Vec<u8> {
+        block_on(super::write(&TestRuntime::new(Rc::new(MemDisk::new())), part))
+    }
+
+    fn read(body: &[u8]) -> Result<Part, String> {
+        block_on(super::read(&TestRuntime::new(Rc::new(MemDisk::new())), body))
+    }
 
     fn scores() -> ScoreFacts {
         let path = |steps: &[Step]| Path::from_slice(steps);
@@ -145,19 +236,38 @@ mod tests {
     #[test]
     fn what_is_written_reads_back_as_it_was() {
         for part in [part(), Part::default()] {
-            assert_eq!(read(&write(&part)), Ok(part));
+            assert_eq!(read(&write(part.clone())), Ok(part));
         }
+    }
+
+    /// A large page takes many lines, of which the last is not full.
+    #[test]
+    fn large_pages_read_back_as_they_were() {
+        let mut large = part();
+        large.hits = (0..5 * ITEMS_PER_LINE + 1).map(|at| large.hits[at % 2].clone()).collect();
+        for (at, hit) in large.hits.iter_mut().enumerate() {
+            hit.json = format!("{{\"n\":{at}}}").into_bytes();
+        }
+        let (used, profiles) = (large.scores[1].used[0].clone(), large.scores[1].profiles[0].clone());
+        large.scores[1].used = vec![used; 2 * ITEMS_PER_LINE];
+        large.scores[1].profiles = vec![profiles; 3 * ITEMS_PER_LINE + 7];
+        assert_eq!(read(&write(large.clone())), Ok(large));
     }
 
     /// Whatever is cut off or added, nothing is taken for a hit that is none.
     #[test]
     fn what_is_not_whole_is_refused() {
-        let written = write(&part());
+        let written = write(part());
         for length in 0..written.len() {
             assert!(read(&written[..length]).is_err(), "{length} bytes");
         }
         assert!(read(&[&written[..], b" "].concat()).is_err());
-        let other = String::from_utf8(written).unwrap().replace("\"lengths\":[", "\"lengths\":[0,");
-        assert!(read(other.as_bytes()).is_err());
+        let text = String::from_utf8(written).unwrap();
+        for (said, other) in
+            [("\"hits\":2", "\"hits\":1"), ("\"hits\":2", "\"hits\":3"), ("[1,1]", "[1,0]"), ("[1,1]", "[1,2]")]
+        {
+            assert!(text.contains(said));
+            assert!(read(text.replace(said, other).as_bytes()).is_err(), "{other} for {said}");
+        }
     }
 }
