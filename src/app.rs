@@ -29,7 +29,7 @@ use crate::control::indexes::SharedIndexes;
 use crate::control::message::{ControlAnswer, ControlMesh, ControlQuestion};
 use crate::control::{CONTROL_CORE, ControlConfig, ControlError, ControlHandle, ControlPlane, Features};
 use crate::dumps;
-use crate::embedders::Embedders;
+use crate::embedders::{Embedders, Tally};
 use crate::http::Method;
 use crate::imports::{Import, ImportError};
 use crate::metrics::{Counting, Counts};
@@ -37,6 +37,7 @@ use crate::network::deliveries::Patience;
 use crate::options::Options;
 use crate::outgoing::{AddressPolicy, Client, SystemSockets};
 use crate::snapshots::schedule;
+use crate::tasks::batch::EmbedderRequests;
 use crate::tasks::batcher::Limits;
 use crate::webhooks::Webhook;
 
@@ -166,7 +167,8 @@ impl App {
         let policy = AddressPolicy::new(options.allowed_networks.clone());
         let outgoing = Client::new(runtime.clone(), sockets, policy);
         let cached = options.embedding_cache_entries.div_ceil(usize::from(runtime.core_count()));
-        let embedders = Embedders::new(runtime.clone(), outgoing.clone(), options.embedders.clone(), cached);
+        let tally = Rc::new(core.control.clone());
+        let embedders = Embedders::new(runtime.clone(), outgoing.clone(), tally, options.embedders.clone(), cached);
         core.engine.set_embedders(Rc::new(embedders));
         let served = core.clone();
         mesh.serve_in(
@@ -349,6 +351,19 @@ impl ControlMesh for ServerMesh {
                     tracing::error!(%error, core = to.0, "a question about the control plane has no answer");
                     Err(ControlError::Unreachable)
                 }
+            }
+        }
+        .boxed_local()
+    }
+}
+
+impl Tally for ControlHandle {
+    fn tell(&self, requests: EmbedderRequests) -> LocalBoxFuture<'static, ()> {
+        let control = self.clone();
+        async move {
+            // Without a control plane, which an import has not, no batch is there to count them.
+            if let Err(error) = control.count_requests(requests).await {
+                tracing::debug!(%error, "requests to an embedding service are not counted");
             }
         }
         .boxed_local()

@@ -1,5 +1,6 @@
 //! Vectors of a whole server: killed while graphs are built and merged, taken out by dump, snapshot and export, deleted and
 //! added again. Whatever happened, each document has the vectors it was accepted with, and searches find what is near.
+//! Besides, vectors that the server asks embedding services for: batches tell how that went.
 //!
 //! `SKERRY_KILLS` sets how many kills (4 by default), `SKERRY_VECTORS` the documents that are there before the first,
 //! `SKERRY_SEED` the moments, `SKERRY_BIN` another binary.
@@ -11,6 +12,8 @@
 
 #[path = "conformance/client.rs"]
 mod client;
+#[path = "conformance/mocks.rs"]
+mod mocks;
 #[path = "conformance/server.rs"]
 mod server;
 
@@ -20,6 +23,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use mocks::Mock;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
@@ -71,10 +75,14 @@ fn ask(port: u16, method: &str, path: &str, body: Option<&Value>) -> Value {
 }
 
 fn wait_until_idle(port: u16) {
+    drain(port);
+    let failed = ask(port, "GET", "/tasks?statuses=failed,canceled&limit=1", None);
+    assert_eq!(failed["total"], 0, "{failed}");
+}
+
+fn drain(port: u16) {
     for _ in 0..6000 {
         if ask(port, "GET", "/tasks?statuses=enqueued,processing&limit=1", None)["total"] == 0 {
-            let failed = ask(port, "GET", "/tasks?statuses=failed,canceled&limit=1", None);
-            assert_eq!(failed["total"], 0, "{failed}");
             return;
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -269,4 +277,47 @@ fn vectors_come_back_from_dumps_snapshots_and_exports_and_after_churn() {
         wait_until_idle(server.port);
         assert_eq!(check(server.port, &held, from), all);
     }
+}
+
+/// Sends a task and waits for its end: what its batch, the newest, then says of embedders.
+fn requests_of(port: u16, method: &str, path: &str, body: &Value) -> Value {
+    ask(port, method, path, Some(body));
+    drain(port);
+    let batch = ask(port, "GET", "/batches?limit=1", None)["results"][0].clone();
+    batch["stats"].get("embedderRequests").cloned().unwrap_or_default()
+}
+
+/// Indexes lie on different cores, and yet all of them are counted where batches are.
+#[test]
+fn batches_count_their_requests_to_embedders() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let mut server = start(folder.path());
+    let port = server.port;
+    let embedder = |mock: &Mock| {
+        json!({"embedders": {"e": {"source": "rest", "url": format!("http://127.0.0.1:{}/", mock.port),
+            "documentTemplate": "{{doc.id}}", "request": {"input": "{{text}}"}, "response": {"data": "{{embedding}}"}}}})
+    };
+    let mut batches = 0;
+    for index in ["a", "b", "c"] {
+        let slow = Mock::start(&json!({"kind": "script", "answers": [{"status": 500, "body": "tired"},
+            {"body": {"data": [1, 2]}}]}));
+        let path = format!("/indexes/{index}");
+        let seen = requests_of(port, "PATCH", &format!("{path}/settings"), &embedder(&slow));
+        assert_eq!((&seen["total"], &seen["failed"]), (&json!(2), &json!(1)), "{seen}");
+        assert!(seen["lastError"].as_str().is_some_and(|why| why.contains("500") && why.contains("tired")), "{seen}");
+        let hybrid = json!({"q": "x", "hybrid": {"embedder": "e", "semanticRatio": 1.0}});
+        ask(port, "POST", &format!("{path}/search"), Some(&hybrid));
+        let documents = json!([{"id": 1}, {"id": 2}, {"id": 3}]);
+        let seen = requests_of(port, "POST", &format!("{path}/documents"), &documents);
+        assert_eq!(seen, json!({"total": 3, "failed": 0}));
+        // Nothing is to be embedded.
+        assert_eq!(requests_of(port, "PATCH", &format!("{path}/settings"), &json!({"stopWords": ["x"]})), Value::Null);
+        batches += 3;
+    }
+    let refusing = Mock::start(&json!({"kind": "script", "answers": [{"status": 401}]}));
+    let seen = requests_of(port, "PATCH", "/indexes/d/settings", &embedder(&refusing));
+    assert_eq!((&seen["total"], &seen["failed"]), (&json!(1), &json!(1)), "{seen}");
+    server.restart(&json!({"restart": "kill"})).expect("the store opens after a kill");
+    let kept = ask(port, "GET", &format!("/batches/{batches}"), None);
+    assert_eq!(kept["stats"]["embedderRequests"], seen);
 }

@@ -16,6 +16,7 @@ use super::message::{
 use super::state::ControlState;
 use crate::api::error::{ApiError, ErrorCode};
 use crate::network::change::Message;
+use crate::tasks::batch::EmbedderRequests;
 use crate::tasks::filter::Scope;
 use crate::tasks::task::{BatchUid, NewTask, Task, TaskUid};
 
@@ -180,6 +181,14 @@ impl ControlHandle {
             ControlAnswer::Figures(figures) => Ok(*figures),
             _ => Err(mismatch()),
         }
+    }
+
+    /// Counts more requests to embedding services for the batch in progress.
+    ///
+    /// # Errors
+    /// The control core does not answer. It is no request's error, so it is left to the caller to say so.
+    pub async fn count_requests(&self, requests: EmbedderRequests) -> Result<(), ControlError> {
+        self.shared.mesh.ask(CONTROL_CORE, ControlQuestion::EmbedderRequests(requests)).await.map(drop)
     }
 
     /// Gives back space of the control store: its bytes before and after.

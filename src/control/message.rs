@@ -16,7 +16,7 @@ use crate::chats::ChatChange;
 use crate::network::NetworkPatch;
 use crate::network::change::Message;
 use crate::search_rules::SearchRuleChange;
-use crate::tasks::batch::Progress;
+use crate::tasks::batch::{EmbedderRequests, Progress};
 use crate::tasks::filter::{Filter, Page, Scope};
 use crate::tasks::kind::{Kind, Status};
 use crate::tasks::task::{BatchUid, NewTask, Numbering, Task, TaskUid};
@@ -48,6 +48,8 @@ pub enum ControlQuestion {
     Status,
     /// What the metrics need beyond the indexes.
     Figures,
+    /// Count more requests to embedding services for the batch in progress.
+    EmbedderRequests(EmbedderRequests),
     /// Give back space of the control store.
     CompactQueue,
     /// From core 0 to every other: the new state.
@@ -68,6 +70,8 @@ pub enum ControlAnswer {
     Status(ControlStatus),
     /// See [`ControlFigures`].
     Figures(Box<ControlFigures>),
+    /// The requests are counted.
+    Counted,
     /// Bytes of the control store before and after.
     Compacted {
         /// Before.

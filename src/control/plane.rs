@@ -35,7 +35,7 @@ use crate::network::change::Change;
 use crate::network::deliveries::{Outbox, Patience};
 use crate::network::routing::Routing;
 use crate::outgoing::Client;
-use crate::tasks::batch::{Batch, Progress};
+use crate::tasks::batch::{Batch, EmbedderRequests, Progress};
 use crate::tasks::batcher::Limits;
 use crate::tasks::batches::Batches;
 use crate::tasks::queue::Queue;
@@ -123,6 +123,9 @@ pub struct Processing {
     pub batch: Batch,
     /// How far it is.
     pub progress: Progress,
+    /// Whether requests to embedding services are its own. Before it works on an index, they are those of an interrupted batch
+    /// whose work has not ended.
+    pub counts_requests: bool,
 }
 
 pub(super) struct PendingChange {
@@ -199,6 +202,10 @@ impl ControlPlane {
             ControlQuestion::Batch(uid, scope) => ControlAnswer::Json(self.batch_json(uid, &scope)?),
             ControlQuestion::Status => ControlAnswer::Status(self.status()),
             ControlQuestion::Figures => ControlAnswer::Figures(Box::new(self.figures())),
+            ControlQuestion::EmbedderRequests(requests) => {
+                self.count_requests(requests);
+                ControlAnswer::Counted
+            }
             ControlQuestion::CompactQueue => {
                 let (before, _) = self.store.sizes();
                 self.store.compact().await?;
@@ -270,6 +277,14 @@ impl ControlPlane {
     /// Now.
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp::from_unix(self.runtime.unix_time())
+    }
+
+    fn count_requests(&self, requests: EmbedderRequests) {
+        if let Some(processing) = &mut *self.processing.borrow_mut()
+            && processing.counts_requests
+        {
+            processing.batch.stats.embedder_requests.add(requests);
+        }
     }
 
     pub(super) fn status(&self) -> ControlStatus {

@@ -115,7 +115,7 @@ impl ControlPlane {
 
     /// A batch as JSON; `None` when there is none or the scope hides it.
     fn batch_object(&self, uid: BatchUid, scope: &Scope) -> Result<Option<Value>, ControlError> {
-        if let Some(Processing { batch, progress }) = &*self.processing.borrow()
+        if let Some(Processing { batch, progress, .. }) = &*self.processing.borrow()
             && batch.uid == uid
         {
             return Ok(batch.is_shown(scope).then(|| batch.object(Some(progress))));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use shards::timestamp::Timestamp;
 
-use crate::tasks::batch::{Batch, Stats};
+use crate::tasks::batch::{Batch, EmbedderRequests, Stats};
 use crate::tasks::task::{BatchUid, Kind, Status};
 
 /// A line of `batches/queue.jsonl`.
@@ -28,6 +28,9 @@ pub struct BatchLine {
     /// Beyond the format: see [`Batch::also_under`].
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     also_under: BTreeSet<String>,
+    /// Beyond the format: see [`Stats::embedder_requests`].
+    #[serde(default, skip_serializing_if = "EmbedderRequests::is_empty")]
+    embedder_requests: EmbedderRequests,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -65,6 +68,7 @@ pub fn line(batch: Batch) -> BatchLine {
             .map(|[first, last]| EnqueuedLine { earliest: first.to_string(), oldest: last.to_string() }),
         stop_reason: strategy.into(),
         also_under,
+        embedder_requests: stats.embedder_requests,
     }
 }
 
@@ -87,7 +91,7 @@ pub fn batch(line: BatchLine) -> Result<Option<Batch>, String> {
     Ok(Some(Batch {
         uid: line.uid,
         details: line.details,
-        stats: Stats { total, status, kinds, indexes },
+        stats: Stats { total, status, kinds, indexes, embedder_requests: line.embedder_requests },
         started_at: date(&line.started_at)?,
         finished_at: Some(date(finished_at)?),
         enqueued,
@@ -114,6 +118,7 @@ mod tests {
                 status: BTreeMap::from([(Status::Succeeded, 2), (Status::Failed, 1)]),
                 kinds: BTreeMap::from([(Kind::IndexSwap, 1), (Kind::DocumentDeletion, 2)]),
                 indexes: BTreeMap::from([("a".to_string(), 2)]),
+                embedder_requests: EmbedderRequests { total: 3, failed: 1, last_error: Some("it slept".into()) },
             },
             started_at: Timestamp(10),
             finished_at: Some(Timestamp(20)),

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use serde_json::Value;
@@ -16,8 +15,9 @@ use super::cache::QueryCache;
 use super::exchange::FRAGMENT;
 use super::render::{Plan, plan};
 use super::source::{Embedder, EmbedderOptions, Side, Source, fragments, side_settings};
+use super::tally::{Purpose, Tally};
 use super::template::JsonTemplate;
-use super::transport::{Failure, Transport};
+use super::transport::{Failure, Transport, misfit};
 use super::view::{Globals, View};
 use crate::archive::aside;
 use crate::outgoing::Client;
@@ -46,9 +46,16 @@ struct Shared {
 }
 
 impl Embedders {
-    /// The embedders of a core that calls services through `client`. `cache_entries`: query vectors kept for each embedder.
-    pub fn new(runtime: Rc<dyn Runtime>, client: Client, options: EmbedderOptions, cache_entries: usize) -> Self {
-        let transport = Transport::new(runtime.clone(), client, &options);
+    /// The embedders of a core that calls services through `client`, and tells `tally` of the requests that are no search's.
+    /// `cache_entries`: query vectors kept for each embedder.
+    pub fn new(
+        runtime: Rc<dyn Runtime>,
+        client: Client,
+        tally: Rc<dyn Tally>,
+        options: EmbedderOptions,
+        cache_entries: usize,
+    ) -> Self {
+        let transport = Transport::new(runtime.clone(), client, tally, &options);
         let cache = RefCell::new(QueryCache::new(cache_entries));
         Self { shared: Rc::new(Shared { runtime, transport, options, cache }) }
     }
@@ -57,7 +64,7 @@ impl Embedders {
 impl EmbedderHost for Embedders {
     fn prepare(&self, name: &str, embedder: &Arc<Value>) -> LocalBoxFuture<'static, Result<EmbedderFacts, UserError>> {
         let (shared, name, embedder) = (self.shared.clone(), name.to_owned(), embedder.clone());
-        async move { shared.prepare(&embedder).await.map_err(|why| embedding_error(&name, &why)) }.boxed_local()
+        async move { shared.prepare(&name, &embedder).await.map_err(|why| embedding_error(&name, &why)) }.boxed_local()
     }
 
     fn embed(&self, request: EmbedRequest) -> LocalBoxFuture<'static, Result<Vec<DocumentEmbedding>, UserError>> {
@@ -80,13 +87,13 @@ fn query_error(name: &str, why: &str) -> UserError {
 }
 
 impl Shared {
-    async fn prepare(&self, settings: &Value) -> Result<EmbedderFacts, String> {
-        let config = EmbedderConfig::of(settings);
+    async fn prepare(&self, name: &str, settings: &Value) -> Result<EmbedderFacts, String> {
+        let (config, purpose) = (EmbedderConfig::of(settings), Purpose::Batch(name));
         let dimensions = match config.source {
-            EmbedderSource::Composite => self.compare_sides(settings).await?,
+            EmbedderSource::Composite => self.compare_sides(settings, purpose).await?,
             _ => {
                 let embedder = Embedder::of(settings, Side::Indexing, &self.options)?;
-                self.dimensions(&embedder).await?
+                self.dimensions(&embedder, purpose).await?
             }
         };
         match u32::try_from(dimensions) {
@@ -95,24 +102,25 @@ impl Shared {
         }
     }
 
-    async fn dimensions(&self, embedder: &Embedder) -> Result<usize, String> {
+    async fn dimensions(&self, embedder: &Embedder, purpose: Purpose<'_>) -> Result<usize, String> {
         match embedder.dimensions {
             Some(dimensions) => Ok(dimensions),
-            None => Ok(self.one(embedder, PROBE.into(), None).await?.len()),
+            None => Ok(self.one(embedder, PROBE.into(), purpose).await?.len()),
         }
     }
 
     /// Checks that both sides of a composite embedder make the same vectors, and finds their length.
-    async fn compare_sides(&self, settings: &Value) -> Result<usize, String> {
+    async fn compare_sides(&self, settings: &Value, purpose: Purpose<'_>) -> Result<usize, String> {
         let indexing = Embedder::of(settings, Side::Indexing, &self.options)?;
         let search = Embedder::of(settings, Side::Search, &self.options)?;
         let has_fragments = |side, name: &str| side_settings(settings, side).get(name).is_some();
         if has_fragments(Side::Indexing, "indexingFragments") || has_fragments(Side::Search, "searchFragments") {
-            return self.dimensions(if indexing.dimensions.is_some() { &indexing } else { &search }).await;
+            let told = if indexing.dimensions.is_some() { &indexing } else { &search };
+            return self.dimensions(told, purpose).await;
         }
         let texts = || PROBES.iter().map(|text| Value::from(*text)).collect::<Vec<_>>();
-        let of_indexing = all(self.vectors(&indexing, texts(), None).await)?;
-        let of_search = all(self.vectors(&search, texts(), None).await)?;
+        let of_indexing = all(self.vectors(&indexing, texts(), purpose).await)?;
+        let of_search = all(self.vectors(&search, texts(), purpose).await)?;
         for ((text, left), right) in PROBES.iter().zip(&of_indexing).zip(&of_search) {
             if left.len() != right.len() {
                 let (left, right) = (left.len(), right.len());
@@ -125,8 +133,8 @@ impl Shared {
         of_indexing.first().map(Vec::len).ok_or_else(|| "it made no vector".into())
     }
 
-    async fn one(&self, embedder: &Embedder, input: Value, retry_for: Option<Duration>) -> Result<Vec<f32>, String> {
-        let vectors = all(self.vectors(embedder, vec![input], retry_for).await)?;
+    async fn one(&self, embedder: &Embedder, input: Value, purpose: Purpose<'_>) -> Result<Vec<f32>, String> {
+        let vectors = all(self.vectors(embedder, vec![input], purpose).await)?;
         vectors.into_iter().next().ok_or_else(|| "it made no vector".into())
     }
 
@@ -135,25 +143,23 @@ impl Shared {
         &self,
         embedder: &Embedder,
         inputs: Vec<Value>,
-        retry_for: Option<Duration>,
+        purpose: Purpose<'_>,
     ) -> Vec<Result<Vec<f32>, Failure>> {
         let count = inputs.len();
         let mut results = match &embedder.source {
-            Source::Remote(remote) => self.transport.embed(remote, inputs, retry_for).await,
+            Source::Remote(remote) => self.transport.embed(remote, inputs, purpose).await,
             #[cfg(feature = "local-models")]
             Source::Local(model) => super::local::embed(&*self.runtime, model, &inputs).await,
             #[cfg(not(feature = "local-models"))]
             Source::Local(model) => vec![Err(model.unavailable()); count],
             Source::UserProvided => vec![Err(Failure::plain("its vectors come with the documents")); count],
         };
-        if let Some(wanted) = embedder.dimensions {
-            for result in &mut results {
-                if let Ok(vector) = &result
-                    && vector.len() != wanted
-                {
-                    let found = vector.len();
-                    *result = Err(Failure::plain(format!("it gave a vector of {found} numbers, expected {wanted}")));
-                }
+        // A service's vectors were looked at with its answer, a model's were not.
+        for result in &mut results {
+            if let Ok(vector) = result
+                && let Some(why) = misfit(vector, embedder.dimensions)
+            {
+                *result = Err(Failure::plain(why));
             }
         }
         results
@@ -182,7 +188,10 @@ impl Shared {
                 Plan::Patch(texts) => inputs.extend(texts.iter().filter_map(|(_, text)| text.clone())),
             }
         }
-        let results = if inputs.is_empty() { Vec::new() } else { self.vectors(&embedder, inputs, None).await };
+        let results = match inputs.is_empty() {
+            true => Vec::new(),
+            false => self.vectors(&embedder, inputs, Purpose::Batch(&name)).await,
+        };
         let mut vectors = results.into_iter();
         let mut next = |id: &String| match vectors.next() {
             Some(Ok(vector)) => Ok(Some(vector)),
@@ -205,10 +214,10 @@ impl Shared {
         }
         let takes_fragments =
             matches!(&embedder.source, Source::Remote(remote) if remote.request.placeholder() == FRAGMENT);
-        let retry_for = Some(request.retry_for);
+        let purpose = || Purpose::Search(self.runtime.now().after(request.retry_for));
         let vector = if takes_fragments {
             let input = self.search_fragment(settings, request).await?;
-            self.one(&embedder, input, retry_for).await?
+            self.one(&embedder, input, purpose()).await?
         } else if request.media.is_some() {
             return Err("it has no `searchFragments`, so it takes no `media`".into());
         } else {
@@ -218,7 +227,7 @@ impl Shared {
             match known {
                 Some(vector) => vector,
                 None => {
-                    let vector = self.one(&embedder, text.as_str().into(), retry_for).await?;
+                    let vector = self.one(&embedder, text.as_str().into(), purpose()).await?;
                     self.cache.borrow_mut().put(&identity, &text, &vector);
                     vector
                 }

@@ -2,7 +2,7 @@
 //!
 //! [`host`] is what the engine asks. It renders templates ([`template`], [`render`]) on side threads, and sends what they give
 //! to a service ([`source`] says to which and how, [`exchange`] fills requests and reads answers, [`transport`] asks, and asks
-//! again) or to a model that runs in this process.
+//! again; [`tally`] is who counts it) or to a model that runs in this process.
 
 mod cache;
 pub mod exchange;
@@ -11,6 +11,7 @@ pub mod host;
 mod local;
 mod render;
 mod source;
+mod tally;
 pub mod template;
 mod tokens;
 mod transport;
@@ -22,3 +23,4 @@ mod tests;
 pub use host::Embedders;
 pub use render::render_documents;
 pub use source::EmbedderOptions;
+pub use tally::Tally;

@@ -66,6 +66,8 @@ pub(super) struct Remote {
     pub(super) response: Pattern,
     /// Whether a text that is refused is tried again alone, and cut.
     pub(super) is_openai: bool,
+    /// Numbers of a vector, where the settings say it.
+    pub(super) dimensions: Option<usize>,
 }
 
 /// A model that runs here.
@@ -112,12 +114,13 @@ impl Embedder {
         let config = EmbedderConfig::of(settings);
         let nothing = Map::new();
         let fields = settings.as_object().unwrap_or(&nothing);
+        let service = |remote: Remote| Source::Remote(Box::new(Remote { dimensions: config.dimensions, ..remote }));
         let source = match config.source {
             EmbedderSource::UserProvided => Source::UserProvided,
             EmbedderSource::HuggingFace => Source::Local(LocalModel::of(fields)),
-            EmbedderSource::OpenAi => Source::Remote(Box::new(openai(fields, options)?)),
-            EmbedderSource::Ollama => Source::Remote(Box::new(ollama(fields, options)?)),
-            EmbedderSource::Rest => Source::Remote(Box::new(rest(fields)?)),
+            EmbedderSource::OpenAi => service(openai(fields, options)?),
+            EmbedderSource::Ollama => service(ollama(fields, options)?),
+            EmbedderSource::Rest => service(rest(fields)?),
             EmbedderSource::Composite => return Err("a composite embedder stands inside another".into()),
         };
         Ok(Self { source, dimensions: config.dimensions })
@@ -223,7 +226,7 @@ fn remote(url: &str, request: &Value, response: &Value) -> Result<Remote, String
     let request = Pattern::parse(request, &[TEXT, FRAGMENT]).map_err(|why| format!("`request` {why}"))?;
     let response = Pattern::parse(response, &[EMBEDDING]).map_err(|why| format!("`response` {why}"))?;
     let url = Url::parse(url).map_err(|error| format!("`{url}` is no absolute URL: {error}"))?;
-    Ok(Remote { url, bearer: None, headers: Vec::new(), request, response, is_openai: false })
+    Ok(Remote { url, bearer: None, headers: Vec::new(), request, response, is_openai: false, dimensions: None })
 }
 
 fn text<'v>(fields: &'v Map<String, Value>, name: &str) -> Option<&'v str> {

@@ -1,5 +1,6 @@
 //! The embedders of a core on the real executor, against a service of the test's own on loopback.
 
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
@@ -17,9 +18,10 @@ use shards::vectors::{
 };
 use storage_engine::io::mem::MemDisk;
 
-use super::{EmbedderOptions, Embedders};
+use super::{EmbedderOptions, Embedders, Tally};
 use crate::options::values::AllowedNetworks;
 use crate::outgoing::{AddressPolicy, Client, SystemSockets};
+use crate::tasks::batch::EmbedderRequests;
 
 /// Runs `test` on an executor.
 fn on_core(test: impl FnOnce(Rc<dyn Runtime>) -> LocalBoxFuture<'static, ()> + Send + 'static) {
@@ -33,10 +35,25 @@ fn on_core(test: impl FnOnce(Rc<dyn Runtime>) -> LocalBoxFuture<'static, ()> + S
     assert_eq!(run_cores(config, start).unwrap().join(), []);
 }
 
+/// What was counted since it was asked last.
+#[derive(Default)]
+struct Counted(RefCell<EmbedderRequests>);
+
+impl Tally for Rc<Counted> {
+    fn tell(&self, requests: EmbedderRequests) -> LocalBoxFuture<'static, ()> {
+        let counted = self.clone();
+        async move { counted.0.borrow_mut().add(requests) }.boxed_local()
+    }
+}
+
 fn embedders(runtime: &Rc<dyn Runtime>, options: EmbedderOptions) -> Embedders {
+    counted_embedders(runtime, options, &Rc::default())
+}
+
+fn counted_embedders(runtime: &Rc<dyn Runtime>, options: EmbedderOptions, counted: &Rc<Counted>) -> Embedders {
     let policy = AddressPolicy::new(AllowedNetworks::Any);
     let client = Client::new(runtime.clone(), Rc::new(SystemSockets::new(runtime.clone())), policy);
-    Embedders::new(runtime.clone(), client, options, 4)
+    Embedders::new(runtime.clone(), client, Rc::new(counted.clone()), options, 4)
 }
 
 /// A service that answers with these statuses, then 200, and the bodies that it was sent.
@@ -178,6 +195,43 @@ fn failures_refuse_the_whole_or_leave_documents_out() {
             assert_eq!(own.seen().len(), 2);
             let longer = strict.embed(request(&settings, vec![(Some("a"), None)])).await.unwrap_err();
             assert!(longer.message.contains("3 numbers"), "{longer}");
+        }
+        .boxed_local()
+    });
+}
+
+#[test]
+fn each_try_for_a_batch_counts_and_none_for_a_search() {
+    let service = Service::start(&[500, 429, 200, 200, 200, 401, 500], 2);
+    on_core(|runtime| {
+        async move {
+            let counted = Rc::<Counted>::default();
+            let embedders = counted_embedders(&runtime, EmbedderOptions::default(), &counted);
+            let settings = service.settings(json!({}));
+            embedders.prepare("e", &settings).await.unwrap();
+            let seen = counted.0.take();
+            assert_eq!((seen.total, seen.failed), (3, 2));
+            assert!(seen.last_error.is_some_and(|why| why.contains("`e`") && why.contains("429")));
+
+            let texts: Vec<String> = (0..12).map(|n| "x".repeat(n)).collect();
+            let documents = || texts.iter().map(|text| (Some(&**text), None)).collect();
+            embedders.embed(request(&settings, documents())).await.unwrap();
+            assert_eq!(counted.0.take(), EmbedderRequests { total: 2, ..EmbedderRequests::default() });
+
+            // The key is refused, and a failure of the other request is tried again.
+            embedders.embed(request(&settings, documents())).await.unwrap_err();
+            let seen = counted.0.take();
+            assert_eq!((seen.total, seen.failed), (3, 2));
+
+            let longer = service.settings(json!({"dimensions": 3}));
+            embedders.embed(request(&longer, vec![(Some("a"), None)])).await.unwrap_err();
+            let seen = counted.0.take();
+            assert_eq!((seen.total, seen.failed), (1, 1));
+            assert!(seen.last_error.is_some_and(|why| why.contains("2 numbers, expected 3")));
+
+            service.seen();
+            embedders.embed_query(query(&settings, "abc", 2)).await.unwrap();
+            assert_eq!((service.seen().len(), counted.0.take()), (1, EmbedderRequests::default()));
         }
         .boxed_local()
     });

@@ -3,14 +3,17 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::join;
 use futures_util::stream::{self, StreamExt};
 use serde_json::Value;
-use shards::runtime::{Nanos, Runtime};
+use shards::runtime::Runtime;
 
 use super::source::{EmbedderOptions, Remote};
+use super::tally::{Purpose, Tally};
 use crate::archive::aside;
 use crate::http::Method;
 use crate::outgoing::{Client, Deadlines, Request, SendError};
+use crate::tasks::batch::EmbedderRequests;
 
 /// Texts in one request to a service that takes several.
 const TEXTS_PER_REQUEST: usize = 10;
@@ -31,6 +34,7 @@ const QUOTE_BYTES: usize = 300;
 pub(super) struct Transport {
     runtime: Rc<dyn Runtime>,
     client: Client,
+    tally: Rc<dyn Tally>,
     timeout: Duration,
     retry_wait_max: Duration,
 }
@@ -59,40 +63,39 @@ struct Fault {
 }
 
 impl Transport {
-    pub(super) fn new(runtime: Rc<dyn Runtime>, client: Client, options: &EmbedderOptions) -> Self {
-        Self { runtime, client, timeout: options.timeout, retry_wait_max: options.retry_wait_max }
+    pub(super) fn new(
+        runtime: Rc<dyn Runtime>,
+        client: Client,
+        tally: Rc<dyn Tally>,
+        options: &EmbedderOptions,
+    ) -> Self {
+        Self { runtime, client, tally, timeout: options.timeout, retry_wait_max: options.retry_wait_max }
     }
 
-    /// The vectors of the inputs, in their order. `retry_for`: no failed request is repeated after so long.
+    /// The vectors of the inputs, in their order.
     pub(super) async fn embed(
         &self,
         remote: &Remote,
         inputs: Vec<Value>,
-        retry_for: Option<Duration>,
+        purpose: Purpose<'_>,
     ) -> Vec<Result<Vec<f32>, Failure>> {
         let size = if remote.request.is_repeated() { TEXTS_PER_REQUEST } else { 1 };
-        let give_up = retry_for.map(|time| self.runtime.now().after(time));
         let chunks: Vec<Vec<Value>> = inputs.chunks(size).map(<[Value]>::to_vec).collect();
-        let asked = chunks.into_iter().map(|chunk| self.chunk(remote, chunk, give_up));
+        let asked = chunks.into_iter().map(|chunk| self.chunk(remote, chunk, purpose));
         let answers: Vec<Vec<_>> = stream::iter(asked).buffered(REQUESTS_AT_ONCE).collect().await;
         answers.into_iter().flatten().collect()
     }
 
     /// The vectors of the inputs of one request, one result for each.
-    async fn chunk(
-        &self,
-        remote: &Remote,
-        inputs: Vec<Value>,
-        give_up: Option<Nanos>,
-    ) -> Vec<Result<Vec<f32>, Failure>> {
-        match self.ask(remote, &inputs, give_up).await {
+    async fn chunk(&self, remote: &Remote, inputs: Vec<Value>, purpose: Purpose<'_>) -> Vec<Result<Vec<f32>, Failure>> {
+        match self.ask(remote, &inputs, purpose).await {
             Ok(vectors) => vectors.into_iter().map(Ok).collect(),
             // One text that is too long has all of them refused.
             Err(failure) if remote.is_openai && failure.status == Some(400) => {
                 let mut results = Vec::with_capacity(inputs.len());
                 for input in inputs {
                     let cut = super::tokens::cut(&*self.runtime, input).await;
-                    let result = self.ask(remote, &[cut], give_up).await;
+                    let result = self.ask(remote, &[cut], purpose).await;
                     results.push(result.and_then(|vectors| vectors.into_iter().next().ok_or_else(|| failure.clone())));
                 }
                 results
@@ -102,16 +105,19 @@ impl Transport {
     }
 
     /// Makes one request, again and again while that may help.
-    async fn ask(&self, remote: &Remote, inputs: &[Value], give_up: Option<Nanos>) -> Result<Vec<Vec<f32>>, Failure> {
+    async fn ask(&self, remote: &Remote, inputs: &[Value], purpose: Purpose<'_>) -> Result<Vec<Vec<f32>>, Failure> {
         let body = Rc::new(remote.request.fill(inputs).to_string().into_bytes());
         let mut retries = 0;
         loop {
-            let fault = match self.ask_once(remote, body.clone(), inputs.len()).await {
+            // Counted while it is under way, so that one that hangs is seen, and the count costs no time.
+            let asked = join(self.ask_once(remote, body.clone(), inputs.len()), self.count(purpose, None));
+            let fault = match asked.await.0 {
                 Ok(vectors) => return Ok(vectors),
                 Err(fault) => fault,
             };
+            self.count(purpose, Some(&fault.failure)).await;
             let Some(pause) = fault.pause else { return Err(fault.failure) };
-            if retries == RETRIES_MAX || give_up.is_some_and(|moment| self.runtime.now() >= moment) {
+            if retries == RETRIES_MAX || purpose.give_up().is_some_and(|moment| self.runtime.now() >= moment) {
                 return Err(fault.failure);
             }
             let wait = self.wait(retries, pause);
@@ -119,6 +125,18 @@ impl Transport {
             self.runtime.sleep(wait).await;
             retries += 1;
         }
+    }
+
+    /// Counts a request that is sent, or one counted before that has failed.
+    async fn count(&self, purpose: Purpose<'_>, failure: Option<&Failure>) {
+        let Purpose::Batch(embedder) = purpose else { return };
+        let requests = match failure {
+            None => EmbedderRequests { total: 1, ..EmbedderRequests::default() },
+            Some(Failure { why, .. }) => {
+                EmbedderRequests { total: 0, failed: 1, last_error: Some(format!("Embedder `{embedder}`: {why}")) }
+            }
+        };
+        self.tally.tell(requests).await;
     }
 
     /// The pause grows tenfold each time; its random part keeps many clients of one service apart.
@@ -135,9 +153,16 @@ impl Transport {
         }
         let (response, body) = (remote.response.clone(), answer.body);
         let is_large = body.len() > ASIDE_BYTES;
+        let wanted = remote.dimensions;
         let read = move || match serde_json::from_slice::<Value>(&body) {
             Err(error) => Err((format!("its answer is not JSON: {error}"), true)),
-            Ok(value) => response.vectors(&value, count).map_err(|why| (format!("its answer {why}"), false)),
+            Ok(value) => match response.vectors(&value, count) {
+                Err(why) => Err((format!("its answer {why}"), false)),
+                Ok(vectors) => match vectors.iter().find_map(|vector| misfit(vector, wanted)) {
+                    Some(why) => Err((why, false)),
+                    None => Ok(vectors),
+                },
+            },
         };
         let vectors = match is_large {
             true => aside(&*self.runtime, read).await.unwrap_or_else(|error| Err((error.to_string(), false))),
@@ -162,6 +187,12 @@ impl Transport {
         }
         request.body(content_type, body)
     }
+}
+
+/// Why a vector has not as many numbers as are wanted; `None` for one that has.
+pub(super) fn misfit(vector: &[f32], wanted: Option<usize>) -> Option<String> {
+    let (found, wanted) = (vector.len(), wanted?);
+    (found != wanted).then(|| format!("it gave a vector of {found} numbers, expected {wanted}"))
 }
 
 /// A request that has no answer.

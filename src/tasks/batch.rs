@@ -46,6 +46,22 @@ pub struct Stats {
     pub kinds: BTreeMap<Kind, u64>,
     /// By name of the index, as it was then.
     pub indexes: BTreeMap<String, u64>,
+    /// What it asked of embedding services.
+    #[serde(default, skip_serializing_if = "EmbedderRequests::is_empty")]
+    pub embedder_requests: EmbedderRequests,
+}
+
+/// Requests to embedding services; one that is tried again counts again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EmbedderRequests {
+    /// All that were sent.
+    pub total: u64,
+    /// Those that gave no vectors.
+    pub failed: u64,
+    /// What happened to the last of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
 }
 
 /// How far the batch in progress is, as `[step, finished, total]` from the outermost inwards.
@@ -114,6 +130,29 @@ impl BatchBuilder {
     }
 }
 
+impl EmbedderRequests {
+    /// Whether nothing was sent: clients then see nothing of it.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds later ones.
+    pub fn add(&mut self, more: Self) {
+        self.total += more.total;
+        self.failed += more.failed;
+        self.last_error = more.last_error.or(self.last_error.take());
+    }
+
+    /// The object that clients see.
+    fn object(&self) -> Value {
+        let mut object = json!({ "total": self.total, "failed": self.failed });
+        if let Some(error) = &self.last_error {
+            object["lastError"] = error.as_str().into();
+        }
+        object
+    }
+}
+
 impl Batch {
     /// Whether a key of this scope sees it: at least one of its tasks is of an index that the key covers.
     pub fn is_shown(&self, scope: &Scope) -> bool {
@@ -129,7 +168,7 @@ impl Batch {
         let took = self.finished_at.map(|end| view::duration(end.since(self.started_at)));
         let trace: Map<String, Value> =
             took.map(|took| ("processing tasks".to_owned(), took.into())).into_iter().collect();
-        json!({
+        let mut object = json!({
             "uid": self.uid.0,
             "progress": progress.map(Progress::object),
             "details": self.details,
@@ -144,7 +183,11 @@ impl Batch {
             "startedAt": self.started_at.to_string(),
             "finishedAt": self.finished_at.map(|date| date.to_string()),
             "batchStrategy": self.strategy,
-        })
+        });
+        if !self.stats.embedder_requests.is_empty() {
+            object["stats"]["embedderRequests"] = self.stats.embedder_requests.object();
+        }
+        object
     }
 }
 
@@ -261,6 +304,26 @@ mod tests {
         assert_eq!(object["stats"], wanted);
         assert_eq!((&object["duration"], &object["progress"]), (&json!("PT0.001S"), &Value::Null));
         assert_eq!(batch.enqueued, Some([Timestamp(3), Timestamp(5)]));
+        let bytes = serde_json::to_vec(&batch).unwrap();
+        assert_eq!(serde_json::from_slice::<Batch>(&bytes).unwrap(), batch);
+    }
+
+    #[test]
+    fn requests_add_up_and_the_last_error_stays() {
+        let mut batch = batch(0, &[], (Timestamp(0), None));
+        // As earlier versions wrote it.
+        let silent = serde_json::to_value(&batch).unwrap();
+        assert_eq!(silent["stats"].get("embedderRequests"), None);
+        assert_eq!(serde_json::from_value::<Batch>(silent).unwrap(), batch);
+        assert_eq!(batch.object(None)["stats"].get("embedderRequests"), None);
+        let failed = |why: &str| EmbedderRequests { total: 0, failed: 1, last_error: Some(why.into()) };
+        let sent = || EmbedderRequests { total: 1, ..EmbedderRequests::default() };
+        let requests = &mut batch.stats.embedder_requests;
+        requests.add(sent());
+        assert_eq!(requests.object(), json!({"total": 1, "failed": 0}));
+        [failed("a"), sent(), failed("b"), sent()].into_iter().for_each(|more| requests.add(more));
+        let wanted = json!({"total": 3, "failed": 2, "lastError": "b"});
+        assert_eq!(batch.object(None)["stats"]["embedderRequests"], wanted);
         let bytes = serde_json::to_vec(&batch).unwrap();
         assert_eq!(serde_json::from_slice::<Batch>(&bytes).unwrap(), batch);
     }

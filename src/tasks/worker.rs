@@ -149,7 +149,7 @@ async fn process(plane: &ControlPlane, job: Job, settling: &mut Settling) -> Res
     let record = record.build(uid, (started_at, None), job.stop.to_string());
     plane.batches.borrow_mut().insert(&record);
     let progress = Progress { steps: vec![("processing tasks".into(), 0, tasks.len() as u64)] };
-    plane.processing.replace(Some(Processing { batch: record, progress }));
+    plane.processing.replace(Some(Processing { batch: record, progress, counts_requests: false }));
 
     let mut run = Run { plane, uid, started_at, stop: job.stop, tasks, settling };
     let end = match job.step {
@@ -184,6 +184,9 @@ impl Run<'_> {
         operations: Operations,
     ) -> Option<Result<Box<dyn PreparedBatch>, IndexError>> {
         self.settling.undo_abandoned().await;
+        if let Some(processing) = &mut *self.plane.processing.borrow_mut() {
+            processing.counts_requests = true;
+        }
         let work = self.plane.indexes.prepare(view, operations);
         let interrupted = std::pin::pin!(self.plane.interrupt.wait());
         match select(work, interrupted).await {
@@ -315,7 +318,11 @@ impl Run<'_> {
             record.add(task);
             checkpoint.tick(&*self.plane.runtime).await;
         }
-        record.build(self.uid, (self.started_at, Some(finished_at)), self.stop.to_string())
+        let mut batch = record.build(self.uid, (self.started_at, Some(finished_at)), self.stop.to_string());
+        if let Some(processing) = &*self.plane.processing.borrow() {
+            batch.stats.embedder_requests.clone_from(&processing.batch.stats.embedder_requests);
+        }
+        batch
     }
 
     /// A [`crate::control::storage::record::CommitRecord`] as JSON, written piece by piece: a batch may have very many tasks.

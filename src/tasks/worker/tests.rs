@@ -7,8 +7,10 @@ use storage_engine::io::sim::{Faults, SimDisk};
 
 use crate::control::testing::{Fuse, Instance, NO_LIMITS, Stop, World, add, clear, remove};
 use crate::control::{ControlChange, Features};
+use crate::tasks::batch::EmbedderRequests;
 use crate::tasks::batcher::Limits;
-use crate::tasks::task::{Content, Swap};
+use crate::tasks::filter::Scope;
+use crate::tasks::task::{BatchUid, Content, Swap};
 
 fn delete_index(index: &str) -> (Content, Option<&'static str>) {
     (Content::IndexDeletion { index: index.into() }, None)
@@ -188,6 +190,55 @@ fn a_cancelation_stops_the_batch_in_progress() {
     instance.runtime.settle();
     assert_eq!(instance.fates(0..3), ["succeeded@1 1", "canceled@0 0", "succeeded@0 1"]);
     assert_eq!(instance.ids("a").unwrap(), ["1"]);
+}
+
+/// As an embedder does for the batch in progress: one request more, which fails.
+fn fail_request(instance: &Instance) {
+    let requests = EmbedderRequests { total: 1, failed: 1, last_error: Some("it slept".into()) };
+    instance.runtime.run(instance.handle.count_requests(requests)).expect("counting ends").unwrap();
+}
+
+fn requests(instance: &Instance, batch: u32) -> Value {
+    let body = instance.runtime.run(instance.handle.batch(BatchUid(batch), Scope::All)).expect("reading ends").unwrap();
+    let batch: Value = serde_json::from_slice(&body).unwrap();
+    batch["stats"].get("embedderRequests").cloned().unwrap_or_default()
+}
+
+#[test]
+fn requests_to_embedders_are_shown_while_a_batch_runs_and_kept() {
+    let world = World::new();
+    world.indexes.set_stop(Stop::DuringPrepare);
+    let instance = processed(&world, vec![add("a", r#"[{"id":1}]"#)]);
+    assert_eq!(requests(&instance, 0), Value::Null);
+    fail_request(&instance);
+    let wanted = json!({"total": 1, "failed": 1, "lastError": "it slept"});
+    assert_eq!(requests(&instance, 0), wanted);
+    world.indexes.set_stop(Stop::Nowhere);
+    instance.runtime.settle();
+    // Nothing is in progress that these could be of.
+    fail_request(&instance);
+    instance.accept(create("b"));
+    instance.runtime.settle();
+    assert_eq!((requests(&instance, 0), requests(&instance, 1)), (wanted.clone(), Value::Null));
+    drop(instance);
+    assert_eq!(requests(&world.start(), 0), wanted);
+}
+
+/// The work of an interrupted batch goes on for a while, and must not count for those that come next.
+#[test]
+fn requests_of_an_interrupted_batch_count_for_no_other() {
+    let world = World::new();
+    world.indexes.set_stop(Stop::DuringPrepare);
+    let instance = processed(&world, vec![add("a", r#"[{"id":1}]"#), add("a", r#"[{"id":2}]"#)]);
+    fail_request(&instance);
+    instance.select(true, &[1]);
+    instance.runtime.settle();
+    assert_eq!(instance.fates(0..3), ["processing@1 null", "canceled@0 0", "succeeded@0 1"]);
+    fail_request(&instance);
+    world.indexes.set_stop(Stop::Nowhere);
+    instance.runtime.settle();
+    assert_eq!(instance.fates(0..1), ["succeeded@1 1"]);
+    assert_eq!((requests(&instance, 0), requests(&instance, 1)), (Value::Null, Value::Null));
 }
 
 #[test]
