@@ -19,7 +19,7 @@ use crate::ids::{DocId, Epoch, FieldId, LocalDocId, PartitionNo};
 use crate::kept::Kept;
 use crate::query::{FieldTable, PrefixRange, QueryCache, Reach, TermSource};
 use crate::rank::champions::ChampionLists;
-use crate::search::TermAnswers;
+use crate::search::KeptAnswers;
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
 use crate::text::dictionary::{Dictionary, TermKind};
@@ -63,7 +63,7 @@ pub struct PartitionReader {
     damage: RefCell<Option<String>>,
     queries: QueryCache,
     champions: ChampionLists,
-    term_answers: TermAnswers,
+    kept_answers: KeptAnswers,
     resident_fields: ResidentFields,
 }
 
@@ -79,7 +79,7 @@ impl PartitionReader {
             damage: RefCell::default(),
             queries: QueryCache::default(),
             champions: ChampionLists::default(),
-            term_answers: TermAnswers::default(),
+            kept_answers: KeptAnswers::default(),
             resident_fields: ResidentFields::default(),
         }
     }
@@ -238,13 +238,13 @@ impl PartitionReader {
         self.terms.borrow_mut().forget_some()
             || self.queries.forget_some()
             || self.champions.forget_some()
-            || self.term_answers.forget_some()
+            || self.kept_answers.forget_some()
             || self.resident_fields.forget_some()
     }
 
-    /// Answers to questions about one term.
-    pub fn term_answers(&self) -> &TermAnswers {
-        &self.term_answers
+    /// Answers to questions about words.
+    pub fn kept_answers(&self) -> &KeptAnswers {
+        &self.kept_answers
     }
 
     /// A document's stored form; `None` when the partition has no such document.

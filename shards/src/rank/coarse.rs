@@ -83,7 +83,10 @@ impl Coarse {
     }
 
     fn docs(&mut self, words: u32, typos: u32) -> RoaringBitmap {
-        RoaringBitmap::clone(&self.suffix(0, 0, words, typos))
+        let docs = self.suffix(0, 0, words, typos);
+        // Each is asked for once: what only this one refers to need not be copied.
+        self.memo.remove(&(0, 0, words, typos));
+        Rc::unwrap_or_clone(docs)
     }
 
     /// The documents that satisfy the terms from `term` on at exactly these costs (or perhaps less), when terms up to the turn

@@ -12,8 +12,8 @@ use super::answer::SearchError;
 use super::federated;
 use super::hybrid;
 use super::hybrid::nearest::{SearchPace, VectorRanking};
+use super::kept_answers::KeptAnswers;
 use super::messages::{NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply, WrittenHits};
-use super::term_answers::TermAnswers;
 use crate::facets::columns::ColumnError;
 use crate::facets::distinct::{GroupValue, group_members, group_values};
 use crate::facets::distribution::{FacetCounts, FacetPlan, count_facets};
@@ -52,8 +52,8 @@ pub trait SearchPartition: TermSource + FacetSource {
     /// Cuts texts as the index does.
     fn cutter(&self) -> &dyn Cutter;
 
-    /// The answers to questions about one term that were given at this epoch; `None` for a partition that forgets.
-    fn term_answers(&self) -> Option<&TermAnswers> {
+    /// The answers to questions about words that were given at this epoch; `None` for a partition that forgets.
+    fn kept_answers(&self) -> Option<&KeptAnswers> {
         None
     }
 
@@ -198,7 +198,7 @@ async fn rank(
     let by_words = question.plan.vector.is_none();
     if by_words
         && !question.time_left.is_zero()
-        && let Some((part, facets)) = partition.term_answers().and_then(|answers| answers.get(&question))
+        && let Some((part, facets)) = partition.kept_answers().and_then(|answers| answers.get(&question))
     {
         return Ok(PartReply::Ranked(Box::new(ranked_reply(&partition, part, &question, facets, pacer).await?)));
     }
@@ -239,7 +239,7 @@ async fn rank(
         }
         ranker.finish(expired).map_err(SearchError::Partition)?
     };
-    if let Some(answers) = partition.term_answers().filter(|_| by_words && !expired) {
+    if let Some(answers) = partition.kept_answers().filter(|_| by_words && !expired) {
         answers.keep(&question, &part, &facets);
     }
     let mut reply = ranked_reply(&partition, part, &question, facets, pacer).await?;

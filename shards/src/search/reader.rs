@@ -3,8 +3,8 @@
 use charabia::{Language, Token};
 use smallvec::SmallVec;
 
+use super::kept_answers::KeptAnswers;
 use super::part::{SearchPartition, StoredFields};
-use super::term_answers::TermAnswers;
 use crate::ids::{FieldId, LocalDocId, PartitionNo};
 use crate::partition::reader::PartitionReader;
 use crate::query::Cutter;
@@ -46,8 +46,8 @@ impl SearchPartition for PartitionReader {
         &**self.tokenizer()
     }
 
-    fn term_answers(&self) -> Option<&TermAnswers> {
-        Some(PartitionReader::term_answers(self))
+    fn kept_answers(&self) -> Option<&KeptAnswers> {
+        Some(PartitionReader::kept_answers(self))
     }
 
     fn vectors(&self) -> Option<&PartitionVectors> {
