@@ -105,17 +105,17 @@ impl<'r> Connection<'r> {
 }
 
 /// Sends each client's requests one after another for `length`, all clients on this thread, and adds each answer's microseconds to
-/// `latency`. `clients` are numbers: each begins elsewhere among the requests.
+/// `latency`. Each client begins at one of `starts` among the requests.
 pub fn run(
     address: SocketAddr,
-    clients: impl Iterator<Item = usize>,
+    starts: impl Iterator<Item = usize>,
     requests: &[Vec<u8>],
     length: Duration,
     latency: &mut Histogram<u64>,
 ) -> io::Result<()> {
     let mut poll = Poll::new()?;
     let mut connections = Vec::new();
-    for (number, client) in clients.enumerate() {
+    for (number, next) in starts.enumerate() {
         // Connected at once or not at all: only then is the stream made one that does not wait.
         let stream = std::net::TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -123,7 +123,7 @@ pub fn run(
         let mut stream = TcpStream::from_std(stream);
         poll.registry().register(&mut stream, Token(number), Interest::READABLE | Interest::WRITABLE)?;
         let (answer, sent) = (Vec::new(), Instant::now());
-        connections.push(Connection { stream, unsent: &[], answer, next: client * 37, sent });
+        connections.push(Connection { stream, unsent: &[], answer, next, sent });
     }
     let began = Instant::now();
     for connection in &mut connections {

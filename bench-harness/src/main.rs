@@ -85,6 +85,9 @@ enum Command {
         /// The queries' seed.
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Different queries of each kind, which come again and again.
+        #[arg(long, default_value_t = queries::QUERIES)]
+        queries: usize,
     },
     /// Time from sending one document until a search finds it.
     Write {
@@ -193,8 +196,8 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Load { servers, source, data, pid } => load::run(&servers, &source, &data, &pid),
-        Command::Search { servers, file, kind, clients, rate, seconds, rounds, seed } => {
-            search::run(&servers, &file, &kind, &search::Shape { clients, rate, seconds, rounds, seed })
+        Command::Search { servers, file, kind, clients, rate, seconds, rounds, seed, queries } => {
+            search::run(&servers, &file, &kind, queries, &search::Shape { clients, rate, seconds, rounds, seed })
         }
         Command::Vectors { servers, shape } => vectors::run(&servers, &shape),
         Command::Reshard { servers, shape } => network::run(&servers, &shape),

@@ -16,7 +16,7 @@ const LOAD_BATCH_BYTES: usize = 4 << 20;
 /// Idle phase, then the same searches while `file_to_load` is loaded again and again into an index of its own.
 pub fn run(servers: &Servers, file: &Path, file_to_load: &Path, shape: &Shape) -> io::Result<()> {
     print_host();
-    let bodies = queries::bodies(file, Kind::Two, shape.seed)?;
+    let bodies = queries::bodies(file, Kind::Two, shape.seed, queries::QUERIES)?;
     let text = std::fs::read_to_string(file_to_load)?;
     let payloads = load::payloads(&text, LOAD_BATCH_BYTES);
     println!("{:10} {:22} {:>9} {:>9} {:>9} {:>10}", "phase", "server", "p50 us", "p99 us", "max us", "per second");

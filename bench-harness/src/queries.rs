@@ -20,8 +20,8 @@ pub enum Kind {
     Faceted,
 }
 
-/// How many queries a run cycles through.
-const QUERIES: usize = 2000;
+/// How many queries a run cycles through unless it is told.
+pub const QUERIES: usize = 2000;
 /// Shortest word that a query is made of, in characters.
 const WORD_CHARS_MIN: usize = 4;
 
@@ -51,13 +51,13 @@ fn misspell(word: &str, rng: &mut StdRng) -> String {
     letters.into_iter().collect()
 }
 
-/// Bodies of search requests of one kind, from the NDJSON file that was loaded.
-pub fn bodies(file: &Path, kind: Kind, seed: u64) -> io::Result<Vec<Vec<u8>>> {
+/// So many bodies of search requests of one kind, from the NDJSON file that was loaded.
+pub fn bodies(file: &Path, kind: Kind, seed: u64, count: usize) -> io::Result<Vec<Vec<u8>>> {
     let text = std::fs::read_to_string(file)?;
     let lines: Vec<&str> = text.lines().collect();
     let mut rng = StdRng::seed_from_u64(seed);
-    let mut out = Vec::with_capacity(QUERIES);
-    while out.len() < QUERIES && !lines.is_empty() {
+    let mut out = Vec::with_capacity(count);
+    while out.len() < count && !lines.is_empty() {
         let document: Value =
             serde_json::from_str(lines[rng.random_range(0..lines.len())]).map_err(io::Error::other)?;
         let mut found = Vec::new();

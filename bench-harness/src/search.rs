@@ -111,7 +111,8 @@ fn closed_round(address: &str, servers: &Servers, bodies: &[Vec<u8>], shape: &Sh
                 scope.spawn(move || {
                     let mut latency = new_histogram();
                     let clients = (thread..shape.clients).step_by(threads);
-                    closed::run(place, clients, requests, length, &mut latency).map(|()| latency)
+                    let starts = clients.map(|client| start_of(client, shape, requests.len()));
+                    closed::run(place, starts, requests, length, &mut latency).map(|()| latency)
                 })
             })
             .collect();
@@ -135,6 +136,11 @@ fn together(results: Vec<io::Result<Histogram<u64>>>, began: Instant) -> io::Res
     Ok(Round { latency, per_second })
 }
 
+/// Where a client begins among the requests: each elsewhere.
+fn start_of(client: usize, shape: &Shape, requests: usize) -> usize {
+    client * requests / shape.clients.max(1)
+}
+
 fn client_loop(
     mut client: Client,
     path: &str,
@@ -147,7 +153,7 @@ fn client_loop(
     let length = Duration::from_secs_f64(shape.seconds);
     let gap = shape.rate.map(|rate| Duration::from_secs_f64(shape.clients as f64 / rate));
     let mut due = began + gap.map_or(Duration::ZERO, |gap| gap.mul_f64(number as f64 / shape.clients as f64));
-    for at in (number * 37).. {
+    for at in start_of(number, shape, bodies.len()).. {
         match gap {
             Some(_) => {
                 if let Some(early) = due.checked_duration_since(Instant::now()) {
@@ -169,13 +175,14 @@ fn client_loop(
     Ok(latency)
 }
 
-/// Runs the kinds one after another, servers in turn, and prints the medians over the rounds.
-pub fn run(servers: &Servers, file: &Path, kinds: &[Kind], shape: &Shape) -> io::Result<()> {
+/// Runs the kinds one after another, servers in turn, and prints the medians over the rounds. Of each kind there are so many
+/// different queries, which come again and again.
+pub fn run(servers: &Servers, file: &Path, kinds: &[Kind], queries: usize, shape: &Shape) -> io::Result<()> {
     print_host();
     let kinds = if kinds.is_empty() { Kind::value_variants() } else { kinds };
     println!("{:10} {:22} {:>9} {:>9} {:>9} {:>10}", "kind", "server", "p50 us", "p99 us", "max us", "per second");
     for kind in kinds {
-        let bodies = queries::bodies(file, *kind, shape.seed)?;
+        let mut bodies = queries::bodies(file, *kind, shape.seed, queries)?;
         let mut rounds: Vec<Vec<Round>> = servers.servers.iter().map(|_| Vec::new()).collect();
         for at in 0..=shape.rounds {
             for (server, rounds) in servers.servers.iter().zip(&mut rounds) {
@@ -185,6 +192,9 @@ pub fn run(servers: &Servers, file: &Path, kinds: &[Kind], shape: &Shape) -> io:
                     rounds.push(seen);
                 }
             }
+            // With so many queries that no client gets to where another one began, none comes again.
+            let next = bodies.len() / shape.clients.max(1) / (shape.rounds + 1);
+            bodies.rotate_left(next);
         }
         let of = |rounds: &[Round], f: &dyn Fn(&Round) -> f64| median(rounds.iter().map(f).collect());
         let rows: Vec<[f64; 4]> = rounds

@@ -23,7 +23,7 @@ type Hits = Vec<(String, String)>;
 
 /// Words of the file, in quotes: each instance corrects words by those it has, and quoted ones not at all.
 pub fn words(file: &Path, count: usize) -> io::Result<Vec<String>> {
-    let bodies = queries::bodies(file, Kind::One, 1)?;
+    let bodies = queries::bodies(file, Kind::One, 1, queries::QUERIES)?;
     let quoted = |body: &Vec<u8>| {
         let body: Value = serde_json::from_slice(body).map_err(io::Error::other)?;
         Ok(format!("\"{}\"", body["q"].as_str().unwrap_or_default().trim()))

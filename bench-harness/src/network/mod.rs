@@ -190,7 +190,7 @@ impl Bench<'_> {
     /// Searches at a fixed rate as long as documents move.
     fn watch(&self, moving: &AtomicBool) -> io::Result<Option<Round>> {
         let Some(rate) = self.shape.watch else { return Ok(None) };
-        let bodies = queries::bodies(&self.shape.source.file, Kind::Two, 1)?;
+        let bodies = queries::bodies(&self.shape.source.file, Kind::Two, 1, queries::QUERIES)?;
         let shape = search::Shape { clients: 4, rate: Some(rate), seconds: 0.5, rounds: 1, seed: 1 };
         search::rounds_while(moving, &self.servers.servers[0], self.servers, &bodies, &shape)
     }

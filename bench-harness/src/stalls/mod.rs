@@ -86,7 +86,7 @@ pub fn run(servers: &Servers, file: &Path, effort: &Effort) -> io::Result<()> {
     print_host();
     let text = std::fs::read_to_string(file)?;
     let corpus = Corpus::new(&text)?;
-    let bodies = queries::bodies(file, Kind::One, 1)?;
+    let bodies = queries::bodies(file, Kind::One, 1, queries::QUERIES)?;
     let long = format!("{}-long", servers.index);
     let cases = cases::cases(&corpus, &servers.index, &long);
     let shape = Shape { clients: effort.clients, rate: Some(effort.rate), seconds: effort.seconds, rounds: 1, seed: 1 };
