@@ -361,6 +361,10 @@ impl TermSource for PartitionReader {
         self.memory.dictionary.similar(word, reach.distance_max, reach.prefix, each);
     }
 
+    fn cuts(&self, word: &str) -> Vec<usize> {
+        self.memory.dictionary.cuts(word)
+    }
+
     fn is_tolerant(&self, term: &str, _: &FieldTable) -> bool {
         self.memory.dictionary.kind(term) == Some(TermKind::Tolerant)
     }

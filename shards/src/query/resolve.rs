@@ -129,7 +129,7 @@ impl NodeQuestion {
             self.find_similar(source, fields, &mut facts);
             rest(pace).await;
         }
-        for (cut, _) in self.text.char_indices().skip(1) {
+        for cut in source.cuts(&self.text) {
             let (left, right) = self.text.split_at(cut);
             let count = pair_docs_paced(source, (left, right), 1, by_attribute, pace).await.len();
             if count > 0 {

@@ -45,6 +45,11 @@ pub trait TermSource {
     /// be left out at `distance_max` itself, since that character costs one edit more.
     fn similar(&self, word: &str, reach: Reach, fields: &FieldTable, each: &mut dyn FnMut(&str, u8) -> bool);
 
+    /// Byte offsets, rising, at which a word may be cut in two so that its first part is a term; more where that is not known.
+    fn cuts(&self, word: &str) -> Vec<usize> {
+        word.char_indices().map(|(at, _)| at).skip(1).collect()
+    }
+
     /// Calls `each` with occurrences of the words of a range, packed as by [`Self::packed`], in no particular order. Does a
     /// bounded piece of the work, from where `resume` says (empty: the beginning); answers where to go on, `None` at the end.
     fn prefix_occurrences(&self, range: &PrefixRange, _resume: Vec<u8>, each: &mut dyn FnMut(u64)) -> Option<Vec<u8>> {

@@ -1,8 +1,7 @@
-//! The words within one or two edits of a long word.
+//! The words within one or two edits of a word of any length.
 //!
-//! A table of all transitions grows with the word, to megabytes and many milliseconds for a word of hundreds of letters. This
-//! automaton has no table: its state is the band of the edit-distance matrix that can still matter, and each character of a
-//! term gives the next one.
+//! The state is the band of the edit-distance matrix that can still matter, and each character of a term gives the next one.
+//! For words of usual lengths the [bits of numbers](super::bit_parallel) are faster.
 
 use fst::Automaton;
 
@@ -40,6 +39,11 @@ impl BandedAutomaton {
     /// The automaton of a word. More than two edits count as two.
     pub fn new(word: &str, typos: u8, prefix: bool) -> Self {
         Self { word: word.chars().collect(), typos: typos.min(FAR - 1), prefix }
+    }
+
+    /// The same for fewer edits.
+    pub fn within(&self, typos: u8) -> Self {
+        Self { word: self.word.clone(), typos: typos.min(self.typos), prefix: self.prefix }
     }
 
     /// The distance of a term, when it is within reach.
@@ -131,13 +135,13 @@ impl Automaton for BandedAutomaton {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     /// The edits between `word` and the first characters of `term`, for each number of these, by the textbook table.
-    fn distances(word: &str, term: &str) -> Vec<usize> {
+    pub fn distances(word: &str, term: &str) -> Vec<usize> {
         let (word, term): (Vec<char>, Vec<char>) = (word.chars().collect(), term.chars().collect());
         let mut table = vec![vec![0; term.len() + 1]; word.len() + 1];
         for i in 0..=word.len() {

@@ -4,20 +4,18 @@
 //! built anew when that list has grown long. Both are shared between epochs, so publishing a small change costs little. How
 //! many documents hold a term is not kept here but read from the partition's file.
 
-use std::cell::OnceCell;
 use std::rc::Rc;
 
+use fst::raw::{Fst, Node};
 use fst::{Automaton, IntoStreamer, Streamer};
-use levenshtein_automata::{DFA, Distance, LevenshteinAutomatonBuilder};
 
 use super::banded::BandedAutomaton;
+use super::bit_parallel::BitAutomaton;
 
 /// So many changed terms are listed before the map is built anew, at least; see [`Dictionary::takes`].
 const OVERLAY_MIN: usize = 2048;
 /// Largest edit distance that is looked up.
 pub const TYPOS_MAX: u8 = 2;
-/// Words of more characters are looked up without a table, which takes time and memory by their length.
-const TABLE_CHARS_MAX: usize = 32;
 
 /// How a term occurs in a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +39,33 @@ pub struct Dictionary {
 impl Dictionary {
     /// The kind of a term; `None` when no document holds it.
     pub fn kind(&self, term: &str) -> Option<TermKind> {
-        match self.overlay.binary_search_by(|(other, _)| other.as_ref().cmp(term)) {
-            Ok(at) => self.overlay[at].1,
-            Err(_) => self.base.get(term).map(kind_of),
+        self.overlay_kind(term.as_bytes()).unwrap_or_else(|| self.base.get(term).map(kind_of))
+    }
+
+    /// Where a word may be cut so that its first part is a term: byte offsets, rising.
+    pub fn cuts(&self, word: &str) -> Vec<usize> {
+        let fst = self.base.as_fst();
+        let (mut node, mut cuts) = (Some(fst.root()), Vec::new());
+        for (at, byte) in word.bytes().enumerate() {
+            let is_term = match self.overlay_kind(&word.as_bytes()[..at]) {
+                Some(kind) => kind.is_some(),
+                None => node.is_some_and(|node| node.is_final()),
+            };
+            if is_term && at > 0 && word.is_char_boundary(at) {
+                cuts.push(at);
+            }
+            node = node.and_then(|node| Some(fst.node(node.transition_addr(node.find_input(byte)?))));
+            if node.is_none() && self.overlay.is_empty() {
+                break;
+            }
         }
+        cuts
+    }
+
+    /// What the list of changes says about a term, if it is among them.
+    fn overlay_kind(&self, term: &[u8]) -> Option<Option<TermKind>> {
+        let at = self.overlay.binary_search_by(|(other, _)| other.as_bytes().cmp(term)).ok()?;
+        Some(self.overlay[at].1)
     }
 
     /// Whether some document holds the term.
@@ -74,7 +95,7 @@ impl Dictionary {
             _ => true,
         };
         match automaton {
-            TypoAutomaton::Table(table) => self.merged(Borrowed(table), (from, until), take),
+            TypoAutomaton::Bits(bits) => self.merged(bits, (from, until), take),
             TypoAutomaton::Banded(banded) => self.merged(banded, (from, until), take),
         }
     }
@@ -85,7 +106,8 @@ impl Dictionary {
     pub fn similar(&self, word: &str, typos: u8, prefix: bool, mut each: impl FnMut(&str, u8) -> bool) {
         let Some(first) = word.chars().next() else { return };
         let near = TypoAutomaton::new(word, typos, prefix);
-        let far = TypoAutomaton::new(word, typos.saturating_sub(1), prefix);
+        // With no edit left nothing with another first character is reached.
+        let far = (typos > 1).then(|| near.within(typos - 1));
         let (start, end) = (first.to_string(), char::from_u32(u32::from(first) + 1).map(String::from));
         let mut goes_on = true;
         let mut part = |automaton: &TypoAutomaton, from: &str, until: Option<&str>| {
@@ -96,13 +118,12 @@ impl Dictionary {
                 });
             }
         };
-        // With no edit left nothing with another first character is reached.
-        if typos > 1 {
-            part(&far, "", Some(&start));
+        if let Some(far) = &far {
+            part(far, "", Some(&start));
         }
         part(&near, &start, end.as_deref());
-        if let Some(end) = end.filter(|_| typos > 1) {
-            part(&far, &end, None);
+        if let (Some(far), Some(end)) = (&far, end) {
+            part(far, &end, None);
         }
     }
 
@@ -111,7 +132,7 @@ impl Dictionary {
         self.merged(fst::automaton::AlwaysMatch, ("", None), each);
     }
 
-    /// Merges the map's terms, from the first bound to before the second, with the overlay, which wins where both have a term.
+    /// The map's terms that the automaton takes, from the first bound to before the second, merged with the overlay's.
     fn merged<A: Automaton>(
         &self,
         automaton: A,
@@ -126,31 +147,25 @@ impl Dictionary {
         let end =
             until.map_or(self.overlay.len(), |until| self.overlay.partition_point(|(term, _)| term.as_ref() < until));
         let mut added = self.overlay[first..end.max(first)].iter().filter(|(term, _)| accepts(term)).peekable();
-        let search = self.base.search(&automaton).ge(from);
-        let mut stream = match until {
-            Some(until) => search.lt(until).into_stream(),
-            None => search.into_stream(),
-        };
-        while let Some((bytes, value)) = stream.next() {
+        let mut goes_on = true;
+        walk(self.base.as_fst(), &automaton, (from, until), &mut |bytes, value| {
             // Terms are put in as text and come out as they went in.
-            let Ok(term) = std::str::from_utf8(bytes) else { continue };
+            let Ok(term) = std::str::from_utf8(bytes) else { return true };
             while let Some((other, kind)) = added.next_if(|(other, _)| other.as_ref() < term) {
-                if kind.is_some_and(|kind| !each(other, kind)) {
-                    return;
+                goes_on = kind.is_none_or(|kind| each(other, kind));
+                if !goes_on {
+                    return false;
                 }
             }
             let kind = match added.next_if(|(other, _)| other.as_ref() == term) {
                 Some((_, kind)) => *kind,
                 None => Some(kind_of(value)),
             };
-            if kind.is_some_and(|kind| !each(term, kind)) {
-                return;
-            }
-        }
-        for (other, kind) in added {
-            if kind.is_some_and(|kind| !each(other, kind)) {
-                return;
-            }
+            goes_on = kind.is_none_or(|kind| each(term, kind));
+            goes_on
+        });
+        if goes_on {
+            let _ = added.all(|(other, kind)| kind.is_none_or(|kind| each(other, kind)));
         }
     }
 
@@ -233,75 +248,95 @@ impl DictionaryBuilder {
     }
 }
 
+/// A node on the way to a term, and how far its ways on were tried.
+struct Visit<'f, S> {
+    node: Node<'f>,
+    next: usize,
+    state: S,
+    value: u64,
+}
+
+/// Calls `each` with the terms that an automaton takes and their values, in byte order, from the first bound to before the
+/// second, until it returns false. Unlike the map's own stream this looks at no node that the automaton rules out: these are
+/// most of those beside the few that lead to a term.
+fn walk<A: Automaton>(
+    fst: &Fst<Vec<u8>>,
+    automaton: &A,
+    (from, until): (&str, Option<&str>),
+    each: &mut dyn FnMut(&[u8], u64) -> bool,
+) {
+    let (from, until) = (from.as_bytes(), until.map(str::as_bytes));
+    let mut term: Vec<u8> = Vec::with_capacity(32);
+    let mut visits = vec![Visit { node: fst.root(), next: 0, state: automaton.start(), value: 0 }];
+    while let Some(visit) = visits.last_mut() {
+        if visit.next == visit.node.len() {
+            visits.pop();
+            term.pop();
+            continue;
+        }
+        let way = visit.node.transition(visit.next);
+        visit.next += 1;
+        let state = automaton.accept(&visit.state, way.inp);
+        if !automaton.can_match(&state) {
+            continue;
+        }
+        let value = visit.value + way.out.value();
+        term.push(way.inp);
+        // Past as many bytes as a bound has, all was decided before.
+        if until.is_some_and(|until| term.len() <= until.len() && term.as_slice() >= until) {
+            return;
+        }
+        if term.as_slice() < &from[..from.len().min(term.len())] {
+            term.pop();
+            continue;
+        }
+        let node = fst.node(way.addr);
+        if node.is_final()
+            && automaton.is_match(&state)
+            && term.as_slice() >= from
+            && !each(&term, value + node.final_output().value())
+        {
+            return;
+        }
+        visits.push(Visit { node, next: 0, state, value });
+    }
+}
+
 fn kind_of(value: u64) -> TermKind {
     if value == 0 { TermKind::Tolerant } else { TermKind::ExactOnly }
-}
-
-/// An automaton by reference: the crate implements the trait for the automaton itself only.
-struct Borrowed<'a>(&'a DFA);
-
-impl Automaton for Borrowed<'_> {
-    type State = u32;
-
-    fn start(&self) -> u32 {
-        self.0.initial_state()
-    }
-
-    fn is_match(&self, state: &u32) -> bool {
-        matches!(self.0.distance(*state), Distance::Exact(_))
-    }
-
-    fn can_match(&self, state: &u32) -> bool {
-        *state != levenshtein_automata::SINK_STATE
-    }
-
-    fn accept(&self, state: &u32, byte: u8) -> u32 {
-        self.0.transition(*state, byte)
-    }
-}
-
-thread_local! {
-    static BUILDERS: [OnceCell<LevenshteinAutomatonBuilder>; TYPOS_MAX as usize + 1] = const { [const { OnceCell::new() }; 3] };
 }
 
 /// The words within some edits of a word, or with such a prefix. An edit is an insertion, a deletion, a substitution, or a swap
 /// of two neighbours.
 pub enum TypoAutomaton {
-    /// For words of usual lengths: all transitions worked out before.
-    Table(DFA),
-    /// For long ones: nothing is worked out before.
+    /// For words of usual lengths.
+    Bits(BitAutomaton),
+    /// For long ones.
     Banded(BandedAutomaton),
 }
 
 impl TypoAutomaton {
     /// The automaton of all words within `typos` (at most [`TYPOS_MAX`]) edits of `word`, or with such a prefix.
     pub fn new(word: &str, typos: u8, prefix: bool) -> Self {
-        if word.chars().nth(TABLE_CHARS_MAX).is_some() {
-            return Self::Banded(BandedAutomaton::new(word, typos.min(TYPOS_MAX), prefix));
+        let banded = || Self::Banded(BandedAutomaton::new(word, typos.min(TYPOS_MAX), prefix));
+        BitAutomaton::new(word, typos.min(TYPOS_MAX), prefix).map_or_else(banded, Self::Bits)
+    }
+
+    /// The same for fewer edits.
+    fn within(&self, typos: u8) -> Self {
+        match self {
+            Self::Bits(bits) => Self::Bits(bits.within(typos)),
+            Self::Banded(banded) => Self::Banded(banded.within(typos)),
         }
-        Self::Table(typo_table(word, typos, prefix))
     }
 
     /// The distance of a term, when it is within reach.
     pub fn distance(&self, term: &str) -> Option<u8> {
         match self {
-            Self::Table(table) => match table.eval(term) {
-                Distance::Exact(distance) => Some(distance),
-                Distance::AtLeast(_) => None,
-            },
+            Self::Bits(bits) => bits.distance(term),
             Self::Banded(banded) => banded.distance(term),
         }
     }
-}
-
-/// [`TypoAutomaton::Table`] of a word. Building costs some 10 to 100 microseconds; the tables behind it are made once for each
-/// thread.
-fn typo_table(word: &str, typos: u8, prefix: bool) -> DFA {
-    let typos = typos.min(TYPOS_MAX);
-    BUILDERS.with(|builders| {
-        let builder = builders[usize::from(typos)].get_or_init(|| LevenshteinAutomatonBuilder::new(typos, true));
-        if prefix { builder.build_prefix_dfa(word) } else { builder.build_dfa(word) }
-    })
 }
 
 #[cfg(test)]
@@ -401,6 +436,8 @@ mod tests {
             for (term, exact) in &model {
                 prop_assert_eq!(dictionary.kind(term), Some(kind(*exact)));
             }
+            let cuts = word.char_indices().map(|(at, _)| at).filter(|at| *at > 0 && model.contains_key(&word[..*at]));
+            prop_assert_eq!(dictionary.cuts(&word), cuts.collect::<Vec<_>>());
         }
     }
 

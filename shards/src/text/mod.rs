@@ -1,6 +1,7 @@
 //! From text to words, and from words to posting lists and the term dictionary.
 
 mod banded;
+mod bit_parallel;
 pub mod dictionary;
 pub mod postings;
 pub mod segmenter;

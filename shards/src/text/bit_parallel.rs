@@ -1,0 +1,202 @@
+//! The words within one or two edits of a word of usual length.
+//!
+//! The states of the nondeterministic automaton are bits of one number for each count of edits, so that a character of a term
+//! moves all of them with a few operations, and next to nothing is worked out before (S. Wu, U. Manber, "Fast text searching
+//! allowing errors", CACM 35(10), 1992). A swap of neighbours is on its way between its two characters, in bits of its own.
+
+use fst::Automaton;
+
+/// Characters of a word at most: one bit is for its end.
+pub const CHARS_MAX: usize = 63;
+/// The most edits.
+const EDITS_MAX: usize = 2;
+/// More edits than are ever looked for.
+const FAR: u8 = EDITS_MAX as u8 + 1;
+
+/// Takes the terms within some edits (at most 2) of a word, or with a prefix that is. An edit is an insertion, a deletion, a
+/// substitution, or a swap of two neighbours.
+#[derive(Clone)]
+pub struct BitAutomaton {
+    /// For each ASCII character the places in the word where it stands, a bit each.
+    ascii: Box<[u64; 128]>,
+    /// The same for the word's other characters.
+    others: Vec<(char, u64)>,
+    /// A bit for each number of characters of the word, none to all.
+    all: u64,
+    typos: u8,
+    prefix: bool,
+}
+
+/// What the bytes of a term read so far have come to.
+#[derive(Clone, Copy)]
+pub struct Reached {
+    /// For each number of edits: the numbers of the word's first characters that those many turn into what was read.
+    with: [u64; EDITS_MAX + 1],
+    /// Where the first of two swapped characters was read, by the edits before the swap.
+    swapping: [u64; EDITS_MAX],
+    /// The least edits to any prefix of what was read.
+    best: u8,
+    /// A character of several bytes, as far as it was read, and the bytes it lacks.
+    partial: (u32, u8),
+}
+
+impl BitAutomaton {
+    /// The automaton of a word; none where the word has more than [`CHARS_MAX`] characters. More than two edits count as two.
+    pub fn new(word: &str, typos: u8, prefix: bool) -> Option<Self> {
+        let (mut ascii, mut others, mut end) = (Box::new([0; 128]), Vec::new(), 1u64);
+        for (at, char) in word.chars().enumerate() {
+            if at == CHARS_MAX {
+                return None;
+            }
+            let place = 1 << at;
+            match ascii.get_mut(char as usize) {
+                Some(places) => *places |= place,
+                None => match others.iter_mut().find(|(other, _)| *other == char) {
+                    Some((_, places)) => *places |= place,
+                    None => others.push((char, place)),
+                },
+            }
+            end = place << 1;
+        }
+        let all = end | (end - 1);
+        Some(Self { ascii, others, all, typos: typos.min(EDITS_MAX as u8), prefix })
+    }
+
+    /// The same for fewer edits.
+    pub fn within(&self, typos: u8) -> Self {
+        Self { typos: typos.min(self.typos), ..self.clone() }
+    }
+
+    /// The distance of a term, when it is within reach.
+    pub fn distance(&self, term: &str) -> Option<u8> {
+        let mut reached = self.start();
+        for char in term.chars() {
+            reached = self.read(&reached, char);
+            if !self.can_match(&reached) {
+                return None;
+            }
+        }
+        Some(self.edits(&reached)).filter(|edits| *edits <= self.typos)
+    }
+
+    fn places(&self, char: char) -> u64 {
+        match self.ascii.get(char as usize) {
+            Some(places) => *places,
+            None => self.others.iter().find(|(other, _)| *other == char).map_or(0, |(_, places)| *places),
+        }
+    }
+
+    /// The edits to what was read, or for a prefix to the nearest prefix of it.
+    fn edits(&self, reached: &Reached) -> u8 {
+        if self.prefix { reached.best } else { self.whole(&reached.with) }
+    }
+
+    /// The edits between the whole word and what was read.
+    fn whole(&self, with: &[u64; EDITS_MAX + 1]) -> u8 {
+        let end = self.all ^ (self.all >> 1);
+        with.iter().position(|with| with & end != 0).map_or(FAR, |edits| edits as u8)
+    }
+
+    fn read(&self, before: &Reached, char: char) -> Reached {
+        let places = self.places(char);
+        let (mut with, mut swapping) = ([0; EDITS_MAX + 1], [0; EDITS_MAX]);
+        with[0] = (before.with[0] & places) << 1;
+        for edits in 1..=usize::from(self.typos) {
+            let less = before.with[edits - 1];
+            let matched = (before.with[edits] & places) << 1;
+            let swapped = (before.swapping[edits - 1] & places) << 2;
+            let (inserted, substituted, deleted) = (less, less << 1, with[edits - 1] << 1);
+            with[edits] = (matched | swapped | inserted | substituted | deleted) & self.all;
+            swapping[edits - 1] = less & (places >> 1);
+        }
+        let best = if self.prefix { before.best.min(self.whole(&with)) } else { FAR };
+        Reached { with, swapping, best, partial: (0, 0) }
+    }
+}
+
+impl Automaton for BitAutomaton {
+    type State = Reached;
+
+    fn start(&self) -> Reached {
+        let mut with = [0; EDITS_MAX + 1];
+        for (edits, with) in with.iter_mut().enumerate().take(usize::from(self.typos) + 1) {
+            // So many characters may be missing.
+            *with = ((2 << edits) - 1) & self.all;
+        }
+        Reached { best: self.whole(&with), with, swapping: [0; EDITS_MAX], partial: (0, 0) }
+    }
+
+    fn is_match(&self, reached: &Reached) -> bool {
+        reached.partial.1 == 0 && self.edits(reached) <= self.typos
+    }
+
+    fn can_match(&self, reached: &Reached) -> bool {
+        reached.with.iter().any(|with| *with != 0) || (self.prefix && reached.best <= self.typos)
+    }
+
+    fn accept(&self, reached: &Reached, byte: u8) -> Reached {
+        let (code, missing) = match (reached.partial, byte) {
+            ((code, missing @ 1..), _) => (code << 6 | u32::from(byte & 0x3f), missing - 1),
+            (_, 0xf0..) => (u32::from(byte & 0x07), 3),
+            (_, 0xe0..) => (u32::from(byte & 0x0f), 2),
+            (_, 0xc0..) => (u32::from(byte & 0x1f), 1),
+            _ => (u32::from(byte), 0),
+        };
+        if missing > 0 {
+            return Reached { partial: (code, missing), ..*reached };
+        }
+        self.read(reached, char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::banded::tests::distances;
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn distances_are_those_of_the_textbook(
+            word in "[abé]{0,7}", term in "[abé]{0,9}", typos in 0_u8..=2, prefix: bool,
+        ) {
+            let automaton = BitAutomaton::new(&word, typos, prefix).unwrap();
+            let all = distances(&word, &term);
+            let edits = if prefix { all.iter().min() } else { all.last() };
+            let wanted = edits.filter(|edits| **edits <= usize::from(typos)).map(|edits| *edits as u8);
+            prop_assert_eq!(automaton.distance(&term), wanted);
+            let end = term.bytes().fold(automaton.start(), |reached, byte| automaton.accept(&reached, byte));
+            prop_assert_eq!(automaton.is_match(&end), wanted.is_some());
+        }
+
+        /// What the start of a term rules out must not come in reach again.
+        #[test]
+        fn what_cannot_match_never_does(word in "[ab]{1,7}", term in "[ab]{0,9}", typos in 1_u8..=2, prefix: bool) {
+            let automaton = BitAutomaton::new(&word, typos, prefix).unwrap();
+            let mut reached = automaton.start();
+            let mut could = true;
+            for byte in term.bytes() {
+                could &= automaton.can_match(&reached);
+                reached = automaton.accept(&reached, byte);
+                prop_assert!(could || !automaton.is_match(&reached));
+            }
+        }
+
+        /// Words whose last characters use the highest bits.
+        #[test]
+        fn words_as_long_as_a_number_has_bits(word in "[ab]{61,64}", typos in 0_u8..=2, at in 0..61_usize, prefix: bool) {
+            let automaton = BitAutomaton::new(&word, typos, prefix);
+            prop_assert_eq!(automaton.is_some(), word.len() <= CHARS_MAX);
+            let Some(automaton) = automaton else { return Ok(()) };
+            for term in [format!("{word}x"), word[1..].to_owned(), format!("{}c{}", &word[..at], &word[at + 1..]), word.clone()] {
+                let all = distances(&word, &term);
+                let edits = if prefix { all.iter().min() } else { all.last() };
+                let wanted = edits.filter(|edits| **edits <= usize::from(typos)).map(|edits| *edits as u8);
+                prop_assert_eq!(automaton.distance(&term), wanted);
+            }
+        }
+    }
+}
