@@ -103,7 +103,7 @@ impl OneSearch {
 
 /// Reads a long filter in steps, so that [`read_filter`] finds it read.
 pub(super) async fn read_ahead(call: &Call<App>, uid: &str, params: &mut SearchParams) {
-    if !params.filter.as_ref().is_some_and(|filter| text_bytes(filter) > SHORT_FILTER_BYTES) {
+    if params.filter.as_ref().is_none_or(|filter| text_bytes(filter) <= SHORT_FILTER_BYTES) {
         return;
     }
     if let Some(filter) = join_filters(params.filter.clone(), call.grant.tenant_filter(uid)) {
