@@ -4,7 +4,7 @@
 //! moves all of them with a few operations, and next to nothing is worked out before (S. Wu, U. Manber, "Fast text searching
 //! allowing errors", CACM 35(10), 1992). A swap of neighbours is on its way between its two characters, in bits of its own.
 
-use fst::Automaton;
+use super::char_automaton::CharAutomaton;
 
 /// Characters of a word at most: one bit is for its end.
 pub const CHARS_MAX: usize = 63;
@@ -27,7 +27,7 @@ pub struct BitAutomaton {
     prefix: bool,
 }
 
-/// What the bytes of a term read so far have come to.
+/// What the characters of a term read so far have come to.
 #[derive(Clone, Copy)]
 pub struct Reached {
     /// For each number of edits: the numbers of the word's first characters that those many turn into what was read.
@@ -36,8 +36,6 @@ pub struct Reached {
     swapping: [u64; EDITS_MAX],
     /// The least edits to any prefix of what was read.
     best: u8,
-    /// A character of several bytes, as far as it was read, and the bytes it lacks.
-    partial: (u32, u8),
 }
 
 impl BitAutomaton {
@@ -67,18 +65,6 @@ impl BitAutomaton {
         Self { typos: typos.min(self.typos), ..self.clone() }
     }
 
-    /// The distance of a term, when it is within reach.
-    pub fn distance(&self, term: &str) -> Option<u8> {
-        let mut reached = self.start();
-        for char in term.chars() {
-            reached = self.read(&reached, char);
-            if !self.can_match(&reached) {
-                return None;
-            }
-        }
-        Some(self.edits(&reached)).filter(|edits| *edits <= self.typos)
-    }
-
     fn places(&self, char: char) -> u64 {
         match self.ascii.get(char as usize) {
             Some(places) => *places,
@@ -86,15 +72,23 @@ impl BitAutomaton {
         }
     }
 
-    /// The edits to what was read, or for a prefix to the nearest prefix of it.
-    fn edits(&self, reached: &Reached) -> u8 {
-        if self.prefix { reached.best } else { self.whole(&reached.with) }
-    }
-
     /// The edits between the whole word and what was read.
     fn whole(&self, with: &[u64; EDITS_MAX + 1]) -> u8 {
         let end = self.all ^ (self.all >> 1);
         with.iter().position(|with| with & end != 0).map_or(FAR, |edits| edits as u8)
+    }
+}
+
+impl CharAutomaton for BitAutomaton {
+    type State = Reached;
+
+    fn start(&self) -> Reached {
+        let mut with = [0; EDITS_MAX + 1];
+        for (edits, with) in with.iter_mut().enumerate().take(usize::from(self.typos) + 1) {
+            // So many characters may be missing.
+            *with = ((2 << edits) - 1) & self.all;
+        }
+        Reached { best: self.whole(&with), with, swapping: [0; EDITS_MAX] }
     }
 
     fn read(&self, before: &Reached, char: char) -> Reached {
@@ -110,42 +104,19 @@ impl BitAutomaton {
             swapping[edits - 1] = less & (places >> 1);
         }
         let best = if self.prefix { before.best.min(self.whole(&with)) } else { FAR };
-        Reached { with, swapping, best, partial: (0, 0) }
-    }
-}
-
-impl Automaton for BitAutomaton {
-    type State = Reached;
-
-    fn start(&self) -> Reached {
-        let mut with = [0; EDITS_MAX + 1];
-        for (edits, with) in with.iter_mut().enumerate().take(usize::from(self.typos) + 1) {
-            // So many characters may be missing.
-            *with = ((2 << edits) - 1) & self.all;
-        }
-        Reached { best: self.whole(&with), with, swapping: [0; EDITS_MAX], partial: (0, 0) }
+        Reached { with, swapping, best }
     }
 
-    fn is_match(&self, reached: &Reached) -> bool {
-        reached.partial.1 == 0 && self.edits(reached) <= self.typos
+    fn edits(&self, reached: &Reached) -> u8 {
+        if self.prefix { reached.best } else { self.whole(&reached.with) }
     }
 
     fn can_match(&self, reached: &Reached) -> bool {
         reached.with.iter().any(|with| *with != 0) || (self.prefix && reached.best <= self.typos)
     }
 
-    fn accept(&self, reached: &Reached, byte: u8) -> Reached {
-        let (code, missing) = match (reached.partial, byte) {
-            ((code, missing @ 1..), _) => (code << 6 | u32::from(byte & 0x3f), missing - 1),
-            (_, 0xf0..) => (u32::from(byte & 0x07), 3),
-            (_, 0xe0..) => (u32::from(byte & 0x0f), 2),
-            (_, 0xc0..) => (u32::from(byte & 0x1f), 1),
-            _ => (u32::from(byte), 0),
-        };
-        if missing > 0 {
-            return Reached { partial: (code, missing), ..*reached };
-        }
-        self.read(reached, char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER))
+    fn typos(&self) -> u8 {
+        self.typos
     }
 }
 
@@ -153,7 +124,7 @@ impl Automaton for BitAutomaton {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::banded::tests::distances;
+    use super::super::char_automaton::tests::{check_distance, check_ruled_out};
     use super::*;
 
     proptest! {
@@ -163,26 +134,12 @@ mod tests {
         fn distances_are_those_of_the_textbook(
             word in "[abé]{0,7}", term in "[abé]{0,9}", typos in 0_u8..=2, prefix: bool,
         ) {
-            let automaton = BitAutomaton::new(&word, typos, prefix).unwrap();
-            let all = distances(&word, &term);
-            let edits = if prefix { all.iter().min() } else { all.last() };
-            let wanted = edits.filter(|edits| **edits <= usize::from(typos)).map(|edits| *edits as u8);
-            prop_assert_eq!(automaton.distance(&term), wanted);
-            let end = term.bytes().fold(automaton.start(), |reached, byte| automaton.accept(&reached, byte));
-            prop_assert_eq!(automaton.is_match(&end), wanted.is_some());
+            check_distance(&BitAutomaton::new(&word, typos, prefix).unwrap(), (&word, prefix), &term)?;
         }
 
-        /// What the start of a term rules out must not come in reach again.
         #[test]
         fn what_cannot_match_never_does(word in "[ab]{1,7}", term in "[ab]{0,9}", typos in 1_u8..=2, prefix: bool) {
-            let automaton = BitAutomaton::new(&word, typos, prefix).unwrap();
-            let mut reached = automaton.start();
-            let mut could = true;
-            for byte in term.bytes() {
-                could &= automaton.can_match(&reached);
-                reached = automaton.accept(&reached, byte);
-                prop_assert!(could || !automaton.is_match(&reached));
-            }
+            check_ruled_out(&BitAutomaton::new(&word, typos, prefix).unwrap(), &term)?;
         }
 
         /// Words whose last characters use the highest bits.
@@ -191,11 +148,9 @@ mod tests {
             let automaton = BitAutomaton::new(&word, typos, prefix);
             prop_assert_eq!(automaton.is_some(), word.len() <= CHARS_MAX);
             let Some(automaton) = automaton else { return Ok(()) };
-            for term in [format!("{word}x"), word[1..].to_owned(), format!("{}c{}", &word[..at], &word[at + 1..]), word.clone()] {
-                let all = distances(&word, &term);
-                let edits = if prefix { all.iter().min() } else { all.last() };
-                let wanted = edits.filter(|edits| **edits <= usize::from(typos)).map(|edits| *edits as u8);
-                prop_assert_eq!(automaton.distance(&term), wanted);
+            let substituted = format!("{}c{}", &word[..at], &word[at + 1..]);
+            for term in [format!("{word}x"), word[1..].to_owned(), substituted, word.clone()] {
+                check_distance(&automaton, (&word, prefix), &term)?;
             }
         }
     }

@@ -11,6 +11,7 @@ use fst::{Automaton, IntoStreamer, Streamer};
 
 use super::banded::BandedAutomaton;
 use super::bit_parallel::BitAutomaton;
+use super::char_automaton::{ByBytes, CharAutomaton};
 
 /// So many changed terms are listed before the map is built anew, at least; see [`Dictionary::takes`].
 const OVERLAY_MIN: usize = 2048;
@@ -95,8 +96,8 @@ impl Dictionary {
             _ => true,
         };
         match automaton {
-            TypoAutomaton::Bits(bits) => self.merged(bits, (from, until), take),
-            TypoAutomaton::Banded(banded) => self.merged(banded, (from, until), take),
+            TypoAutomaton::Bits(bits) => self.merged(ByBytes(bits), (from, until), take),
+            TypoAutomaton::Banded(banded) => self.merged(ByBytes(banded), (from, until), take),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod banded;
 mod bit_parallel;
+mod char_automaton;
 pub mod dictionary;
 pub mod postings;
 pub mod segmenter;

@@ -1,0 +1,135 @@
+//! Automata that read characters and count edits, and how they read the bytes of terms.
+
+use fst::Automaton;
+
+/// Counts the edits between a word and terms, character by character.
+pub trait CharAutomaton {
+    /// What the characters read so far have come to.
+    type State: Copy;
+
+    /// Before the first character.
+    fn start(&self) -> Self::State;
+
+    /// After one more character.
+    fn read(&self, state: &Self::State, char: char) -> Self::State;
+
+    /// The edits to what was read, or for a prefix to the nearest prefix of it; more than [`Self::typos`] where that is unknown.
+    fn edits(&self, state: &Self::State) -> u8;
+
+    /// Whether what was read may yet become, or is, within reach.
+    fn can_match(&self, state: &Self::State) -> bool;
+
+    /// The most edits that are within reach.
+    fn typos(&self) -> u8;
+
+    /// The distance of a term, when it is within reach.
+    fn distance(&self, term: &str) -> Option<u8> {
+        let mut state = self.start();
+        for char in term.chars() {
+            state = self.read(&state, char);
+            if !self.can_match(&state) {
+                return None;
+            }
+        }
+        Some(self.edits(&state)).filter(|edits| *edits <= self.typos())
+    }
+}
+
+/// An automaton of characters that reads the bytes of terms.
+pub struct ByBytes<'a, A>(pub &'a A);
+
+/// What the bytes of a term read so far have come to.
+#[derive(Clone, Copy)]
+pub struct BytesRead<S> {
+    state: S,
+    /// A character of several bytes, as far as it was read, and the bytes it lacks.
+    partial: (u32, u8),
+}
+
+impl<A: CharAutomaton> Automaton for ByBytes<'_, A> {
+    type State = BytesRead<A::State>;
+
+    fn start(&self) -> Self::State {
+        BytesRead { state: self.0.start(), partial: (0, 0) }
+    }
+
+    fn is_match(&self, read: &Self::State) -> bool {
+        read.partial.1 == 0 && self.0.edits(&read.state) <= self.0.typos()
+    }
+
+    fn can_match(&self, read: &Self::State) -> bool {
+        self.0.can_match(&read.state)
+    }
+
+    fn accept(&self, read: &Self::State, byte: u8) -> Self::State {
+        let (code, missing) = match (read.partial, byte) {
+            ((code, missing @ 1..), _) => (code << 6 | u32::from(byte & 0x3f), missing - 1),
+            (_, 0xf0..) => (u32::from(byte & 0x07), 3),
+            (_, 0xe0..) => (u32::from(byte & 0x0f), 2),
+            (_, 0xc0..) => (u32::from(byte & 0x1f), 1),
+            _ => (u32::from(byte), 0),
+        };
+        if missing > 0 {
+            return BytesRead { partial: (code, missing), ..*read };
+        }
+        let char = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
+        BytesRead { state: self.0.read(&read.state, char), partial: (0, 0) }
+    }
+}
+
+/// What every such automaton must do.
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The edits between `word` and the first characters of `term`, for each number of these, by the textbook table.
+    fn distances(word: &str, term: &str) -> Vec<usize> {
+        let (word, term): (Vec<char>, Vec<char>) = (word.chars().collect(), term.chars().collect());
+        let mut table = vec![vec![0; term.len() + 1]; word.len() + 1];
+        for i in 0..=word.len() {
+            for j in 0..=term.len() {
+                if i == 0 || j == 0 {
+                    table[i][j] = i + j;
+                    continue;
+                }
+                let substituted = table[i - 1][j - 1] + usize::from(word[i - 1] != term[j - 1]);
+                let mut best = substituted.min(table[i - 1][j] + 1).min(table[i][j - 1] + 1);
+                if i > 1 && j > 1 && word[i - 1] == term[j - 2] && word[i - 2] == term[j - 1] {
+                    best = best.min(table[i - 2][j - 2] + 1);
+                }
+                table[i][j] = best;
+            }
+        }
+        table.pop().unwrap_or_default()
+    }
+
+    /// The distance of the automaton of `word`, by characters and by bytes, is the textbook's.
+    pub fn check_distance(
+        automaton: &impl CharAutomaton,
+        (word, prefix): (&str, bool),
+        term: &str,
+    ) -> Result<(), TestCaseError> {
+        let all = distances(word, term);
+        let edits = if prefix { all.iter().min() } else { all.last() };
+        let wanted = edits.filter(|edits| **edits <= usize::from(automaton.typos())).map(|edits| *edits as u8);
+        prop_assert_eq!(automaton.distance(term), wanted);
+        let bytes = ByBytes(automaton);
+        let end = term.bytes().fold(bytes.start(), |read, byte| bytes.accept(&read, byte));
+        prop_assert_eq!(bytes.is_match(&end), wanted.is_some());
+        Ok(())
+    }
+
+    /// What the start of a term rules out does not come in reach again.
+    pub fn check_ruled_out(automaton: &impl CharAutomaton, term: &str) -> Result<(), TestCaseError> {
+        let bytes = ByBytes(automaton);
+        let (mut read, mut could) = (bytes.start(), true);
+        for byte in term.bytes() {
+            could &= bytes.can_match(&read);
+            read = bytes.accept(&read, byte);
+            prop_assert!(could || !bytes.is_match(&read));
+        }
+        Ok(())
+    }
+}
