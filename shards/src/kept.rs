@@ -7,7 +7,9 @@
 use std::borrow::Borrow;
 use std::hash::Hash;
 
-use ahash::{AHashMap, RandomState};
+use ahash::RandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 /// Maps that one is made of: a full cache of 16 MB of small things frees about a thousand of them at once.
 const SHELVES: usize = 128;
@@ -16,42 +18,49 @@ const SHELVES: usize = 128;
 pub struct Kept<K, V> {
     /// None until something is kept: most maps of most epochs stay empty.
     shelves: Vec<Shelf<K, V>>,
-    /// Not the hash by which the shelves themselves find their things: these would all lie near each other.
-    chooser: RandomState,
+    hasher: RandomState,
     weight: usize,
     /// The shelf whose turn it is to be emptied.
     next: usize,
 }
 
 struct Shelf<K, V> {
-    things: AHashMap<K, (V, usize)>,
+    things: HashTable<Thing<K, V>>,
+    weight: usize,
+}
+
+struct Thing<K, V> {
+    key: K,
+    value: V,
     weight: usize,
 }
 
 impl<K, V> Default for Kept<K, V> {
     fn default() -> Self {
-        Self { shelves: Vec::new(), chooser: RandomState::new(), weight: 0, next: 0 }
+        Self { shelves: Vec::new(), hasher: RandomState::new(), weight: 0, next: 0 }
     }
 }
 
 impl<K, V> Default for Shelf<K, V> {
     fn default() -> Self {
-        Self { things: AHashMap::new(), weight: 0 }
+        Self { things: HashTable::new(), weight: 0 }
     }
 }
 
-impl<K: Hash + Eq, V> Kept<K, V> {
-    fn place<Q: Hash + ?Sized>(&self, key: &Q) -> usize {
-        self.chooser.hash_one(key) as usize % SHELVES
-    }
+/// The shelf of a hash: told by other bits than those by which a shelf finds its things, which are the lowest and the highest.
+fn shelf_of(hash: u64) -> usize {
+    (hash >> 32) as usize % SHELVES
+}
 
+impl<K: Hash + Eq, V> Kept<K, V> {
     /// What is kept of a key.
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
     {
-        let shelf = self.shelves.get(self.place(key))?;
-        shelf.things.get(key).map(|(thing, _)| thing)
+        let hash = self.hasher.hash_one(key);
+        let shelf = self.shelves.get(shelf_of(hash))?;
+        shelf.things.find(hash, |thing| thing.key.borrow() == key).map(|thing| &thing.value)
     }
 
     /// Takes out what is kept of a key.
@@ -59,12 +68,13 @@ impl<K: Hash + Eq, V> Kept<K, V> {
     where
         K: Borrow<Q>,
     {
-        let place = self.place(key);
-        let shelf = self.shelves.get_mut(place)?;
-        let (thing, weight) = shelf.things.remove(key)?;
-        shelf.weight -= weight;
-        self.weight -= weight;
-        Some(thing)
+        let hash = self.hasher.hash_one(key);
+        let shelf = self.shelves.get_mut(shelf_of(hash))?;
+        let found = shelf.things.find_entry(hash, |thing| thing.key.borrow() == key).ok()?;
+        let (thing, _) = found.remove();
+        shelf.weight -= thing.weight;
+        self.weight -= thing.weight;
+        Some(thing.value)
     }
 
     /// Keeps a thing, in the place of another of this key, and forgets others until all weigh `weight_max` at most. What alone
@@ -77,9 +87,18 @@ impl<K: Hash + Eq, V> Kept<K, V> {
         if self.shelves.is_empty() {
             self.shelves.resize_with(SHELVES, Shelf::default);
         }
-        let place = self.place(&key);
-        let shelf = &mut self.shelves[place];
-        let before = shelf.things.insert(key, (thing, weight)).map_or(0, |(_, weight)| weight);
+        let hash = self.hasher.hash_one(&key);
+        let shelf = &mut self.shelves[shelf_of(hash)];
+        let hasher = |thing: &Thing<K, V>| self.hasher.hash_one(&thing.key);
+        let before = match shelf.things.entry(hash, |thing| thing.key == key, hasher) {
+            Entry::Occupied(mut there) => {
+                std::mem::replace(there.get_mut(), Thing { key, value: thing, weight }).weight
+            }
+            Entry::Vacant(place) => {
+                place.insert(Thing { key, value: thing, weight });
+                0
+            }
+        };
         shelf.weight = shelf.weight + weight - before;
         self.weight = self.weight + weight - before;
     }
@@ -101,7 +120,7 @@ impl<K: Hash + Eq, V> Kept<K, V> {
     /// All that is kept.
     #[cfg(test)]
     pub fn things(&self) -> impl Iterator<Item = &V> {
-        self.shelves.iter().flat_map(|shelf| shelf.things.values()).map(|(thing, _)| thing)
+        self.shelves.iter().flat_map(|shelf| &shelf.things).map(|thing| &thing.value)
     }
 
     /// What all of it weighs.
@@ -131,7 +150,9 @@ mod tests {
         while kept.forget_some() {
             steps += 1;
         }
-        assert_eq!((steps, kept.weight(), kept.things().count()), (SHELVES, 0, 0));
+        // The shelf that was emptied last may have got nothing since.
+        assert!(steps == SHELVES || steps == SHELVES - 1, "{steps}");
+        assert_eq!((kept.weight(), kept.things().count()), (0, 0));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! moves all of them with a few operations, and next to nothing is worked out before (S. Wu, U. Manber, "Fast text searching
 //! allowing errors", CACM 35(10), 1992). A swap of neighbours is on its way between its two characters, in bits of its own.
 
-use super::char_automaton::CharAutomaton;
+use super::char_automaton::{CharAutomaton, FewBytes};
 
 /// Characters of a word at most: one bit is for its end.
 pub const CHARS_MAX: usize = 63;
@@ -12,6 +12,8 @@ pub const CHARS_MAX: usize = 63;
 const EDITS_MAX: usize = 2;
 /// More edits than are ever looked for.
 const FAR: u8 = EDITS_MAX as u8 + 1;
+/// In the place of a character that is not ASCII.
+const OTHER: u8 = u8::MAX;
 
 /// Takes the terms within some edits (at most 2) of a word, or with a prefix that is. An edit is an insertion, a deletion, a
 /// substitution, or a swap of two neighbours.
@@ -19,7 +21,9 @@ const FAR: u8 = EDITS_MAX as u8 + 1;
 pub struct BitAutomaton {
     /// For each ASCII character the places in the word where it stands, a bit each.
     ascii: Box<[u64; 128]>,
-    /// The same for the word's other characters.
+    /// The word's characters, those that are not ASCII as [`OTHER`].
+    letters: Box<[u8]>,
+    /// The same places for the word's other characters.
     others: Vec<(char, u64)>,
     /// A bit for each number of characters of the word, none to all.
     all: u64,
@@ -57,7 +61,8 @@ impl BitAutomaton {
             end = place << 1;
         }
         let all = end | (end - 1);
-        Some(Self { ascii, others, all, typos: typos.min(EDITS_MAX as u8), prefix })
+        let letters = word.chars().map(|char| if char.is_ascii() { char as u8 } else { OTHER }).collect();
+        Some(Self { ascii, letters, others, all, typos: typos.min(EDITS_MAX as u8), prefix })
     }
 
     /// The same for fewer edits.
@@ -115,6 +120,25 @@ impl CharAutomaton for BitAutomaton {
         reached.with.iter().any(|with| *with != 0) || (self.prefix && reached.best <= self.typos)
     }
 
+    /// When no edit is left, the word itself says what may come.
+    fn few_next(&self, reached: &Reached) -> Option<FewBytes> {
+        let (most, fewer) = reached.with.get(..=usize::from(self.typos))?.split_last()?;
+        let any = fewer.iter().any(|with| *with != 0) || (self.prefix && reached.best <= self.typos);
+        let swapping = self.typos.checked_sub(1).map_or(0, |edits| reached.swapping[usize::from(edits)]);
+        if any {
+            return None;
+        }
+        let (mut places, mut next) = ((most | swapping) & (self.all >> 1), FewBytes::default());
+        while places != 0 {
+            let letter = self.letters[places.trailing_zeros() as usize];
+            if letter == OTHER || !next.add(letter) {
+                return None;
+            }
+            places &= places - 1;
+        }
+        Some(next)
+    }
+
     fn typos(&self) -> u8 {
         self.typos
     }
@@ -138,7 +162,7 @@ mod tests {
         }
 
         #[test]
-        fn what_cannot_match_never_does(word in "[ab]{1,7}", term in "[ab]{0,9}", typos in 1_u8..=2, prefix: bool) {
+        fn what_cannot_match_never_does(word in "[abé]{1,7}", term in "[abé]{0,9}", typos in 0_u8..=2, prefix: bool) {
             check_ruled_out(&BitAutomaton::new(&word, typos, prefix).unwrap(), &term)?;
         }
 

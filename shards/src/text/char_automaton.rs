@@ -2,6 +2,55 @@
 
 use fst::Automaton;
 
+/// So many bytes are few: to look each up in a node costs less than to try all ways on from it.
+const FEW: usize = 7;
+
+/// A few bytes, rising, each once.
+#[derive(Clone, Copy, Default)]
+pub struct FewBytes {
+    bytes: [u8; FEW],
+    len: u8,
+}
+
+impl FewBytes {
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// Adds a byte; false when there is no room.
+    #[must_use]
+    pub fn add(&mut self, byte: u8) -> bool {
+        if self.as_slice().contains(&byte) {
+            return true;
+        }
+        let mut at = usize::from(self.len);
+        if at == FEW {
+            return false;
+        }
+        // There are one to three nearly always: a search or a move of memory would cost more.
+        while at > 0 && self.bytes[at - 1] > byte {
+            self.bytes[at] = self.bytes[at - 1];
+            at -= 1;
+        }
+        self.bytes[at] = byte;
+        self.len += 1;
+        true
+    }
+}
+
+/// An automaton that may know what comes next without trying.
+pub trait ForesightedAutomaton: Automaton {
+    /// The only bytes that may come next in what is taken; `None` where these are many or not known.
+    fn few_next(&self, _: &Self::State) -> Option<FewBytes> {
+        None
+    }
+}
+
+impl ForesightedAutomaton for fst::automaton::AlwaysMatch {}
+
+impl ForesightedAutomaton for fst::automaton::StartsWith<fst::automaton::Str<'_>> {}
+
 /// Counts the edits between a word and terms, character by character.
 pub trait CharAutomaton {
     /// What the characters read so far have come to.
@@ -18,6 +67,11 @@ pub trait CharAutomaton {
 
     /// Whether what was read may yet become, or is, within reach.
     fn can_match(&self, state: &Self::State) -> bool;
+
+    /// The only characters that may come next in what is within reach, where these are few and ASCII.
+    fn few_next(&self, _: &Self::State) -> Option<FewBytes> {
+        None
+    }
 
     /// The most edits that are within reach.
     fn typos(&self) -> u8;
@@ -77,6 +131,12 @@ impl<A: CharAutomaton> Automaton for ByBytes<'_, A> {
     }
 }
 
+impl<A: CharAutomaton> ForesightedAutomaton for ByBytes<'_, A> {
+    fn few_next(&self, read: &Self::State) -> Option<FewBytes> {
+        if read.partial.1 == 0 { self.0.few_next(&read.state) } else { None }
+    }
+}
+
 /// What every such automaton must do.
 #[cfg(test)]
 pub(super) mod tests {
@@ -121,12 +181,19 @@ pub(super) mod tests {
         Ok(())
     }
 
-    /// What the start of a term rules out does not come in reach again.
+    /// What the start of a term rules out does not come in reach again, nor does what was not foreseen.
     pub fn check_ruled_out(automaton: &impl CharAutomaton, term: &str) -> Result<(), TestCaseError> {
         let bytes = ByBytes(automaton);
         let (mut read, mut could) = (bytes.start(), true);
         for byte in term.bytes() {
             could &= bytes.can_match(&read);
+            if let Some(few) = bytes.few_next(&read) {
+                let few = few.as_slice();
+                prop_assert!(few.is_sorted_by(|a, b| a < b));
+                could &= few.contains(&byte);
+                let mut unforeseen = (0..128).filter(|byte| !few.contains(byte));
+                prop_assert!(unforeseen.all(|byte| !bytes.can_match(&bytes.accept(&read, byte))));
+            }
             read = bytes.accept(&read, byte);
             prop_assert!(could || !bytes.is_match(&read));
         }

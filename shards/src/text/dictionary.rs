@@ -6,12 +6,12 @@
 
 use std::rc::Rc;
 
-use fst::raw::{Fst, Node};
 use fst::{Automaton, IntoStreamer, Streamer};
 
 use super::banded::BandedAutomaton;
 use super::bit_parallel::BitAutomaton;
-use super::char_automaton::{ByBytes, CharAutomaton};
+use super::char_automaton::{ByBytes, CharAutomaton, ForesightedAutomaton};
+use super::dictionary_walk::walk;
 
 /// So many changed terms are listed before the map is built anew, at least; see [`Dictionary::takes`].
 const OVERLAY_MIN: usize = 2048;
@@ -134,15 +134,22 @@ impl Dictionary {
     }
 
     /// The map's terms that the automaton takes, from the first bound to before the second, merged with the overlay's.
-    fn merged<A: Automaton>(
+    fn merged<A: ForesightedAutomaton>(
         &self,
         automaton: A,
         (from, until): (&str, Option<&str>),
         mut each: impl FnMut(&str, TermKind) -> bool,
     ) {
         let accepts = |term: &str| {
-            let end = term.bytes().fold(automaton.start(), |state, byte| automaton.accept(&state, byte));
-            automaton.is_match(&end)
+            let mut state = automaton.start();
+            for byte in term.bytes() {
+                // Most are ruled out by their first few bytes.
+                if !automaton.can_match(&state) {
+                    return false;
+                }
+                state = automaton.accept(&state, byte);
+            }
+            automaton.is_match(&state)
         };
         let first = self.overlay.partition_point(|(term, _)| term.as_ref() < from);
         let end =
@@ -246,60 +253,6 @@ impl DictionaryBuilder {
     /// The dictionary of the terms added.
     pub fn finish(self) -> Dictionary {
         Dictionary { base: Rc::new(self.map.into_map()), overlay: Rc::default() }
-    }
-}
-
-/// A node on the way to a term, and how far its ways on were tried.
-struct Visit<'f, S> {
-    node: Node<'f>,
-    next: usize,
-    state: S,
-    value: u64,
-}
-
-/// Calls `each` with the terms that an automaton takes and their values, in byte order, from the first bound to before the
-/// second, until it returns false. Unlike the map's own stream this looks at no node that the automaton rules out: these are
-/// most of those beside the few that lead to a term.
-fn walk<A: Automaton>(
-    fst: &Fst<Vec<u8>>,
-    automaton: &A,
-    (from, until): (&str, Option<&str>),
-    each: &mut dyn FnMut(&[u8], u64) -> bool,
-) {
-    let (from, until) = (from.as_bytes(), until.map(str::as_bytes));
-    let mut term: Vec<u8> = Vec::with_capacity(32);
-    let mut visits = vec![Visit { node: fst.root(), next: 0, state: automaton.start(), value: 0 }];
-    while let Some(visit) = visits.last_mut() {
-        if visit.next == visit.node.len() {
-            visits.pop();
-            term.pop();
-            continue;
-        }
-        let way = visit.node.transition(visit.next);
-        visit.next += 1;
-        let state = automaton.accept(&visit.state, way.inp);
-        if !automaton.can_match(&state) {
-            continue;
-        }
-        let value = visit.value + way.out.value();
-        term.push(way.inp);
-        // Past as many bytes as a bound has, all was decided before.
-        if until.is_some_and(|until| term.len() <= until.len() && term.as_slice() >= until) {
-            return;
-        }
-        if term.as_slice() < &from[..from.len().min(term.len())] {
-            term.pop();
-            continue;
-        }
-        let node = fst.node(way.addr);
-        if node.is_final()
-            && automaton.is_match(&state)
-            && term.as_slice() >= from
-            && !each(&term, value + node.final_output().value())
-        {
-            return;
-        }
-        visits.push(Visit { node, next: 0, state, value });
     }
 }
 

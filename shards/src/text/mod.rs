@@ -4,6 +4,7 @@ mod banded;
 mod bit_parallel;
 mod char_automaton;
 pub mod dictionary;
+mod dictionary_walk;
 pub mod postings;
 pub mod segmenter;
 pub mod tokenizer;
