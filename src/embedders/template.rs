@@ -1,16 +1,30 @@
 //! Templates: Liquid texts that turn documents and queries into what is embedded.
+//!
+//! They come from whoever may change settings, and are parsed where requests are answered: what one nests ([`text`],
+//! [`language`]) and what its rendering takes ([`meter`]) is bounded.
+
+mod filters;
+mod language;
+mod loops;
+mod meter;
+mod text;
+mod texts;
 
 use std::io::{self, Write};
 use std::sync::LazyLock;
 
-use liquid::ObjectView;
+use liquid_core::parser::Language;
+use liquid_core::runtime::{Renderable, RuntimeBuilder, Template};
+use liquid_core::{Error, ObjectView};
 use serde_json::Value;
+
+use meter::Metered;
 
 /// Bytes that one text may have when it is rendered: a loop in a template must not fill the memory.
 const TEXT_BYTES_MAX: usize = 16 << 20;
 
 /// A Liquid text.
-pub struct TextTemplate(liquid::Template);
+pub struct TextTemplate(Template);
 
 /// A JSON value in which every string is a Liquid text.
 pub(super) enum JsonTemplate {
@@ -26,10 +40,10 @@ impl TextTemplate {
     /// # Errors
     /// What is wrong with it, in one line.
     pub fn parse(text: &str) -> Result<Self, String> {
-        static PARSER: LazyLock<Option<liquid::Parser>> =
-            LazyLock::new(|| liquid::ParserBuilder::with_stdlib().build().ok());
-        let parser = PARSER.as_ref().ok_or("templates are not available")?;
-        parser.parse(text).map(Self).map_err(|error| one_line(&error))
+        static LANGUAGE: LazyLock<Language> = LazyLock::new(language::bounded);
+        text::check(text)?;
+        let elements = liquid_core::parser::parse(text, &LANGUAGE).map_err(|error| one_line(&error))?;
+        Ok(Self(Template::new(elements)))
     }
 
     /// Renders it.
@@ -38,7 +52,9 @@ impl TextTemplate {
     /// What cannot be rendered, in one line.
     pub(super) fn render(&self, globals: &dyn ObjectView) -> Result<String, String> {
         let mut text = Bounded(Vec::new());
-        self.0.render_to(&mut text, globals).map_err(|error| one_line(&error))?;
+        let runtime = Metered(RuntimeBuilder::new().set_globals(globals).build());
+        let rendered = self.0.render_to(&mut text, &runtime).and_then(|()| runtime.check());
+        rendered.map_err(|error| one_line(&error))?;
         String::from_utf8(text.0).map_err(|_| "the text is not UTF-8".into())
     }
 }
@@ -78,7 +94,7 @@ impl JsonTemplate {
 }
 
 /// The cause, with the variable and the index that it is about.
-fn one_line(error: &liquid::Error) -> String {
+fn one_line(error: &Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.take(6).collect::<Vec<_>>().join(" ")
@@ -173,6 +189,85 @@ mod tests {
     fn a_text_is_bounded() {
         let endless = "{% for a in (1..10000) %}{% for b in (1..10000) %}text{% endfor %}{% endfor %}";
         assert_eq!(render(endless), "!");
+    }
+
+    /// A template of 27 KB once ended the process: each level of it was some calls deeper on the stack.
+    #[test]
+    fn what_is_nested_too_deep_is_refused() {
+        let nested = |open: &str, close: &str, depth: usize| format!("{}x{}", open.repeat(depth), close.repeat(depth));
+        let (tag, end) = ("{% if true %}", "{% endif %}");
+        assert_eq!(render(&nested(tag, end, 100)), "x");
+        let chained = |word: &str, count: usize| {
+            format!("{{% if true{} %}}x{{% endif %}}", format!(" {word} true").repeat(count))
+        };
+        assert_eq!(render(&chained("and", 500)), "x");
+        for (what, text) in [
+            ("blocks", nested(tag, end, 1300)),
+            ("blocks in a comment", format!("{{% comment %}}{}{{% endcomment %}}{{% nope %}}", nested(tag, end, 1300))),
+            ("loops", nested("{%- for a in doc.list -%}", "{%endfor%}", 1300)),
+            ("indexes", format!("{{{{ {}", "a[".repeat(5000))),
+            ("indexes in a tag", format!("{{% if {}1{} %}}{{% endif %}}", "a[".repeat(5000), "]".repeat(5000))),
+            ("after a text", format!("{{{{ '{{' | append: {}", "a[".repeat(5000))),
+            ("conditions", chained("or", 501)),
+            ("branches", format!("{{% if no %}}{}{{% endif %}}", "{% elsif no %}".repeat(2000))),
+            ("numbers", "{{ 99999999999999999999 }}".into()),
+            ("blanks", format!("{}x", " ".repeat(50_000))),
+            ("length", "x".repeat(200_000)),
+        ] {
+            assert!(TextTemplate::parse(&text).is_err(), "{what}");
+        }
+    }
+
+    /// A task whose template does not end survived every restart.
+    #[test]
+    fn rendering_is_bounded() {
+        let doubled = "{% assign a = a | append: a %}".repeat(40);
+        let empty = |depth: usize| {
+            let open = "{% for a in (1..10000) %}".repeat(depth);
+            format!("{open}{}", "{% endfor %}".repeat(depth))
+        };
+        for text in [
+            "{% for i in (1..100000000000) %}{% endfor %}".to_owned(),
+            "{% for i in (-9223372036854775807..9223372036854775807) %}{% endfor %}"
+                .replace("9223372036854775807", "922337203685477580"),
+            "{% assign n = 100000000 %}{% tablerow i in (1..n) %}{% endtablerow %}".into(),
+            "{% tablerow i in (1..3) cols:0 %}{% endtablerow %}".into(),
+            format!("{{% assign a = 'text' %}}{doubled}"),
+            format!("{{% assign a = 'text' %}}{}", "{% capture a %}{{a}}{{a}}{% endcapture %}".repeat(40)),
+            format!("{{% assign a = 'xxxxxxxxxx' %}}{}", "{% assign a = a | replace: 'x', a %}".repeat(20)),
+            format!("{{% assign a = 'x' | split: '' %}}{}", "{% assign a = a | concat: a %}".repeat(40)),
+            empty(3),
+            empty(3).replace("for", "tablerow").replace("endtablerow", "endtablerow"),
+            format!("{{% ifchanged %}}{}{{% endifchanged %}}", empty(4).replace("for", "tablerow")),
+        ] {
+            assert_eq!(render(&text), "!", "{text}");
+        }
+    }
+
+    #[test]
+    fn loops_and_their_variables() {
+        for (text, wanted) in [
+            ("{% for i in (1..3) %}{{i}}{{forloop.first}} {% endfor %}", "1true 2false 3false "),
+            ("{% for i in (3..1) %}x{% else %}none{% endfor %}", "none"),
+            ("{% for i in (1..9) reversed limit:2 offset:1 %}{{i}}{% endfor %}", "32"),
+            ("{% for i in (1..9) %}{% if i == 3 %}{% break %}{% endif %}{% continue %}x{% endfor %}y", "y"),
+            (
+                "{% for a in (1..2) %}{% for b in (1..2) %}{{forloop.parentloop.index}}{{b}} {% endfor %}{% endfor %}",
+                "11 12 21 22 ",
+            ),
+            (
+                "{% tablerow i in (1..3) cols:2 %}{{i}}{{tablerow.col_last}}{% endtablerow %}",
+                concat!(
+                    "<tr class=\"row1\"><td class=\"col1\">1false</td><td class=\"col2\">2true</td></tr>",
+                    "<tr class=\"row2\"><td class=\"col1\">3true</td></tr>"
+                ),
+            ),
+            ("{% capture a %}{{doc.title}}!{% endcapture %}{{a}}{{a | size}}", "Salt!5"),
+            ("{% for a in doc.list %}{% ifchanged %}{{doc.title}}{% endifchanged %}{% endfor %}", "Salt"),
+            ("{{ 'a,b' | split: ',' | join: '-' | replace: '-', '+' }}", "a+b"),
+        ] {
+            assert_eq!(render(text), wanted, "{text}");
+        }
     }
 
     #[test]

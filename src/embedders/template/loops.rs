@@ -1,0 +1,273 @@
+//! Loops. Unlike the library's, they count their rounds, and a range is looked at before it is written out.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use liquid_core::error::{Error, Result, ResultLiquidExt};
+use liquid_core::model::{KString, KStringRef, Object, Scalar, Value, ValueCow, ValueView};
+use liquid_core::parser::{BlockElement, BlockReflection, Language, ParseBlock, TagBlock, TagTokenIter, TryMatchToken};
+use liquid_core::runtime::{Expression, Interrupt, InterruptRegister, Renderable, Runtime, StackFrame, Template};
+use liquid_lib::stdlib::{Range, RangeExpression};
+
+use super::meter::{Metered, charge};
+
+/// Numbers of a range.
+const RANGE_MAX: i64 = 10_000;
+
+/// `for`.
+#[derive(Clone)]
+pub(super) struct ForBlock;
+
+/// `tablerow`.
+#[derive(Clone)]
+pub(super) struct TableRowBlock;
+
+/// What a loop goes over.
+#[derive(Debug)]
+struct Head {
+    variable: KString,
+    range: RangeExpression,
+    limit: Option<Expression>,
+    offset: Option<Expression>,
+    columns: Option<Expression>,
+    is_reversed: bool,
+}
+
+#[derive(Debug)]
+struct For {
+    head: Head,
+    content: Template,
+    otherwise: Option<Template>,
+}
+
+#[derive(Debug)]
+struct TableRow {
+    head: Head,
+    content: Template,
+}
+
+impl BlockReflection for ForBlock {
+    fn start_tag(&self) -> &str {
+        "for"
+    }
+
+    fn end_tag(&self) -> &str {
+        "endfor"
+    }
+
+    fn description(&self) -> &str {
+        ""
+    }
+}
+
+impl ParseBlock for ForBlock {
+    fn parse(
+        &self,
+        arguments: TagTokenIter<'_>,
+        mut block: TagBlock<'_, '_>,
+        options: &Language,
+    ) -> Result<Box<dyn Renderable>> {
+        let head = Head::parse(arguments, &["limit", "offset", "reversed"])?;
+        let (mut content, mut otherwise) = (Vec::new(), None);
+        while let Some(element) = block.next()? {
+            match element {
+                BlockElement::Tag(mut tag) if tag.name() == "else" => {
+                    tag.tokens().expect_nothing()?;
+                    otherwise = Some(Template::new(block.parse_all(options)?));
+                    break;
+                }
+                element => content.push(element.parse(&mut block, options)?),
+            }
+        }
+        block.assert_empty();
+        Ok(Box::new(For { head, content: Template::new(content), otherwise }))
+    }
+
+    fn reflection(&self) -> &dyn BlockReflection {
+        self
+    }
+}
+
+impl BlockReflection for TableRowBlock {
+    fn start_tag(&self) -> &str {
+        "tablerow"
+    }
+
+    fn end_tag(&self) -> &str {
+        "endtablerow"
+    }
+
+    fn description(&self) -> &str {
+        ""
+    }
+}
+
+impl ParseBlock for TableRowBlock {
+    fn parse(
+        &self,
+        arguments: TagTokenIter<'_>,
+        mut block: TagBlock<'_, '_>,
+        options: &Language,
+    ) -> Result<Box<dyn Renderable>> {
+        let head = Head::parse(arguments, &["limit", "offset", "cols"])?;
+        let content = Template::new(block.parse_all(options)?);
+        block.assert_empty();
+        Ok(Box::new(TableRow { head, content }))
+    }
+
+    fn reflection(&self) -> &dyn BlockReflection {
+        self
+    }
+}
+
+impl Head {
+    fn parse(mut arguments: TagTokenIter<'_>, known: &[&str]) -> Result<Self> {
+        let variable = arguments.expect_next("Identifier expected.")?.expect_identifier().into_result()?;
+        let within = arguments.expect_next("\"in\" expected.")?;
+        within.expect_str("in").into_result_custom_msg("\"in\" expected.")?;
+        let range = match arguments.expect_next("Array or range expected.")?.expect_value() {
+            TryMatchToken::Matches(array) => RangeExpression::Array(array),
+            TryMatchToken::Fails(token) => {
+                let (start, stop) = token.expect_range().into_result()?;
+                RangeExpression::Counted(start, stop)
+            }
+        };
+        let variable = KString::from_ref(variable);
+        let mut head = Self { variable, range, limit: None, offset: None, columns: None, is_reversed: false };
+        while let Some(token) = arguments.next() {
+            match token.as_str() {
+                name if !known.contains(&name) => {
+                    return Err(token.raise_custom_error(&format!("one of {known:?} expected")));
+                }
+                "reversed" => head.is_reversed = true,
+                "limit" => head.limit = Some(value(&mut arguments)?),
+                "offset" => head.offset = Some(value(&mut arguments)?),
+                _ => head.columns = Some(value(&mut arguments)?),
+            }
+        }
+        Ok(head)
+    }
+
+    /// The items that the loop goes over, out of those of `range`.
+    fn items<'r>(&self, range: &'r Range<'_>, runtime: &dyn Runtime) -> Result<Vec<ValueCow<'r>>> {
+        if let Range::Counted(start, stop) = range
+            && stop.checked_sub(*start).is_none_or(|rounds| rounds >= RANGE_MAX)
+            && stop > start
+        {
+            return Err(Error::with_msg(format!("a range has at most {RANGE_MAX} numbers")));
+        }
+        let mut items = range.evaluate()?;
+        let offset = number(&self.offset, runtime)?.unwrap_or(0).min(items.len());
+        let limit = number(&self.limit, runtime)?;
+        let limit = limit.map_or(items.len() - offset, |limit| limit.min(items.len()));
+        items.drain(..offset);
+        // Where the limit goes past the end, the reference's loop goes on with nothing.
+        items.resize(limit, Value::Nil.into());
+        if self.is_reversed {
+            items.reverse();
+        }
+        charge(runtime, items.len() as u64)?;
+        Ok(items)
+    }
+}
+
+impl Renderable for For {
+    fn render_to(&self, writer: &mut dyn Write, runtime: &dyn Runtime) -> Result<()> {
+        let range = self.head.range.evaluate(runtime)?;
+        let items = self.head.items(&range, runtime)?;
+        if items.is_empty() {
+            return self.otherwise.as_ref().map_or(Ok(()), |otherwise| otherwise.render_to(writer, runtime));
+        }
+        let parent = runtime.try_get(&[Scalar::new("forloop")]).map_or(Value::Nil, ValueCow::into_owned);
+        let count = items.len();
+        for (at, item) in items.into_iter().enumerate() {
+            let mut progress = progress(at, count);
+            progress.insert("parentloop".into(), parent.clone());
+            let name = self.head.variable.as_ref();
+            let scope = round([("forloop".into(), &progress), (name, &item)]);
+            let scope = Metered(StackFrame::new(runtime, &scope));
+            let rendered = self.content.render_to(writer, &scope);
+            rendered.context_key("index").value_with(|| (at + 1).to_string().into())?;
+            let interrupt = scope.registers().get_mut::<InterruptRegister>().reset();
+            if interrupt == Some(Interrupt::Break) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Renderable for TableRow {
+    fn render_to(&self, writer: &mut dyn Write, runtime: &dyn Runtime) -> Result<()> {
+        let range = self.head.range.evaluate(runtime)?;
+        let items = self.head.items(&range, runtime)?;
+        let count = items.len();
+        let columns = number(&self.head.columns, runtime)?.unwrap_or(count);
+        if columns == 0 && count > 0 {
+            return Err(Error::with_msg("a table row needs at least one column"));
+        }
+        let write = |writer: &mut dyn Write, text: &str| {
+            writer.write_all(text.as_bytes()).map_err(|error| Error::with_msg(error.to_string()))
+        };
+        for (at, item) in items.into_iter().enumerate() {
+            let (row, column) = (at / columns, at % columns);
+            let (is_first, is_last) = (column == 0, column + 1 == columns || at + 1 == count);
+            let mut progress = progress(at, count);
+            progress.insert("col0".into(), Value::scalar(column as i64));
+            progress.insert("col".into(), Value::scalar(column as i64 + 1));
+            progress.insert("col_first".into(), Value::scalar(is_first));
+            progress.insert("col_last".into(), Value::scalar(is_last));
+            if is_first {
+                write(writer, &format!("<tr class=\"row{}\">", row + 1))?;
+            }
+            write(writer, &format!("<td class=\"col{}\">", column + 1))?;
+            let name = self.head.variable.as_ref();
+            let scope = round([("tablerow".into(), &progress), (name, &item)]);
+            let scope = Metered(StackFrame::new(runtime, &scope));
+            let rendered = self.content.render_to(writer, &scope);
+            rendered.context_key("index").value_with(|| (at + 1).to_string().into())?;
+            write(writer, "</td>")?;
+            if is_last {
+                write(writer, "</tr>")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The values of one round of a loop.
+type Round<'v> = HashMap<KStringRef<'v>, &'v dyn ValueView>;
+
+fn round<'v>(values: [(KStringRef<'v>, &'v dyn ValueView); 2]) -> Round<'v> {
+    values.into_iter().collect()
+}
+
+/// How far a loop is.
+fn progress(at: usize, count: usize) -> Object {
+    let (at, count) = (at as i64, count as i64);
+    Object::from_iter([
+        ("length".into(), Value::scalar(count)),
+        ("index0".into(), Value::scalar(at)),
+        ("index".into(), Value::scalar(at + 1)),
+        ("rindex0".into(), Value::scalar(count - at - 1)),
+        ("rindex".into(), Value::scalar(count - at)),
+        ("first".into(), Value::scalar(at == 0)),
+        ("last".into(), Value::scalar(at + 1 == count)),
+    ])
+}
+
+/// The value after a name and a colon.
+fn value(arguments: &mut TagTokenIter<'_>) -> Result<Expression> {
+    let colon = arguments.expect_next("\":\" expected.")?;
+    colon.expect_str(":").into_result_custom_msg("\":\" expected.")?;
+    arguments.expect_next("Value expected.")?.expect_value().into_result()
+}
+
+/// A whole number; a negative one counts as more than there can be, as it does for the reference.
+fn number(expression: &Option<Expression>, runtime: &dyn Runtime) -> Result<Option<usize>> {
+    let Some(expression) = expression else { return Ok(None) };
+    let value = expression.evaluate(runtime)?;
+    let number = value.as_scalar().and_then(|scalar| scalar.to_integer());
+    let number = number.ok_or_else(|| Error::with_msg(format!("expected a whole number, found {}", value.type_name())));
+    number.map(|number| Some(number as usize))
+}
