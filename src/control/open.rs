@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use roaring::RoaringBitmap;
 use shards::runtime::{Queue as RunQueue, Runtime};
 use shards::timestamp::Timestamp;
 use uuid::{Builder, Uuid};
@@ -19,6 +18,7 @@ use super::storage::record::{Changes, CommitRecord, IndexEntry};
 use super::storage::store::{ControlStore, Recovered};
 use super::storage::tasklog::TaskLog;
 use crate::auth::{ApiKey, KeySet, default_keys};
+use crate::network::Network;
 use crate::network::deliveries::Outbox;
 use crate::network::task::TaskNetwork;
 use crate::outgoing::Client;
@@ -172,58 +172,61 @@ impl Start {
         Ok(Deliveries::new(marks))
     }
 
+    /// The plane, with what was under way when the instance stopped.
     fn into_plane(
-        self,
+        mut self,
         mesh: Rc<dyn ControlMesh>,
         log: TaskLog,
         config: ControlConfig,
         outgoing: Client,
         deliveries: Deliveries,
     ) -> Rc<ControlPlane> {
-        let Recovered {
-            mut queue,
-            batches,
-            finished,
-            next_batch,
-            keys,
-            features,
-            indexes,
-            chats,
+        let network = Arc::new(newest_network(&self.waiting, std::mem::take(&mut self.recovered.network)));
+        let network_steps = self.recovered.network_steps.take();
+        let state = self.state(&config, network.clone());
+        let plane = Rc::new(self.assembled(mesh, log, config, (outgoing, deliveries), state));
+        plane.use_network(network);
+        plane.find_change(network_steps);
+        let mut state = ControlState::clone(&plane.state());
+        state.routing = plane.routing(&state.network);
+        plane.state.replace(Arc::new(state));
+        plane
+    }
+
+    /// What every core is to know.
+    fn state(&mut self, config: &ControlConfig, network: Arc<Network>) -> ControlState {
+        let keys = std::mem::take(&mut self.recovered.keys).into_values().map(Arc::new);
+        ControlState {
+            version: 1,
+            indexes: Arc::new(std::mem::take(&mut self.views)),
+            keys: Arc::new(KeySet::new(config.master_key.as_deref(), keys)),
+            features: self.recovered.features.or(config.features),
+            chats: Arc::new(std::mem::take(&mut self.recovered.chats)),
             network,
-            webhooks,
-            search_rules,
-            undelivered,
-            network_steps,
-            ..
-        } = self.recovered;
-        let next_task = self.waiting.last().map_or(0, |task| task.uid.0 + 1).max(finished.next());
+            routing: Arc::default(),
+            webhooks: Arc::new(std::mem::take(&mut self.recovered.webhooks)),
+            search_rules: Arc::new(std::mem::take(&mut self.recovered.search_rules)),
+        }
+    }
+
+    /// The parts as one.
+    fn assembled(
+        self,
+        mesh: Rc<dyn ControlMesh>,
+        log: TaskLog,
+        config: ControlConfig,
+        (outgoing, deliveries): (Client, Deliveries),
+        state: ControlState,
+    ) -> ControlPlane {
+        let Recovered { mut queue, batches, finished, next_batch, indexes, undelivered, .. } = self.recovered;
+        // The last number of all is given to nothing: none comes after it.
+        let after_last = self.waiting.last().map_or(0, |task| task.uid.0.saturating_add(1));
         let last_enqueued_at = self.waiting.last().map_or(Timestamp::default(), |task| task.enqueued_at);
-        let mut network = network;
-        let mut ahead = RoaringBitmap::new();
+        let ahead = self.waiting.iter().map(|task| task.uid.0).collect();
         for task in self.waiting {
-            // It was accepted, but the stop came before its network was written.
-            if let Content::NetworkTopologyChange { change } = &task.content
-                && change.after.version > network.version
-            {
-                network = change.after.clone();
-            }
-            ahead.insert(task.uid.0);
             queue.insert(task);
         }
-        let network = Arc::new(network);
-        let keys = KeySet::new(config.master_key.as_deref(), keys.into_values().map(Arc::new));
-        let state = ControlState {
-            version: 1,
-            indexes: Arc::new(self.views),
-            keys: Arc::new(keys),
-            features: features.or(config.features),
-            chats: Arc::new(chats),
-            network: network.clone(),
-            routing: Arc::default(),
-            webhooks: Arc::new(webhooks),
-            search_rules: Arc::new(search_rules),
-        };
-        let plane = Rc::new(ControlPlane {
+        ControlPlane {
             runtime: self.runtime,
             mesh,
             indexes: self.indexes,
@@ -236,16 +239,16 @@ impl Start {
             ended: RefCell::new(None),
             entries: RefCell::new(indexes),
             next_batch: Cell::new(next_batch),
-            next_task: Cell::new(next_task),
+            next_task: Cell::new(after_last.max(finished.next())),
             last_enqueued_at: Cell::new(last_enqueued_at),
             work: Signal::default(),
             interrupt: Signal::default(),
             registrations: Inbox::default(),
             changes: Inbox::default(),
+            network: RefCell::new(state.network.clone()),
             state: RefCell::new(Arc::new(state)),
             outgoing,
             deliveries,
-            network: RefCell::new(network.clone()),
             outbox: Outbox::default(),
             change: RefCell::new(None),
             change_tick: Cell::new(true),
@@ -253,14 +256,17 @@ impl Start {
             origins: RefCell::default(),
             ahead: RefCell::new(ahead),
             undelivered: RefCell::new(undelivered),
-        });
-        plane.use_network(network);
-        plane.find_change(network_steps);
-        let mut state = ControlState::clone(&plane.state());
-        state.routing = plane.routing(&state.network);
-        plane.state.replace(Arc::new(state));
-        plane
+        }
     }
+}
+
+/// The network that the last change among tasks leads to: one was accepted, but the stop may have come before its network was
+/// written.
+fn newest_network(waiting: &[Task], written: Network) -> Network {
+    waiting.iter().fold(written, |newest, task| match &task.content {
+        Content::NetworkTopologyChange { change } if change.after.version > newest.version => change.after.clone(),
+        _ => newest,
+    })
 }
 
 fn index_failed(name: &str, error: IndexError) -> ControlError {

@@ -22,8 +22,11 @@ const GROUP_TASKS_MAX: usize = 256;
 /// A request to accept a task.
 pub(super) struct Registration {
     pub(super) what: What,
-    pub(super) done: oneshot::Sender<Result<Task, ControlError>>,
+    pub(super) done: Answer,
 }
+
+/// Takes what became of a request to accept a task.
+type Answer = oneshot::Sender<Result<Task, ControlError>>;
 
 /// What is to be accepted.
 pub(super) enum What {
@@ -41,6 +44,19 @@ enum Numbered {
     Dry(TaskUid),
     /// It is here already.
     Known(TaskUid),
+}
+
+/// Tasks that have their numbers and go to the log together.
+struct Group {
+    tasks: Vec<Task>,
+    /// The payload of each task.
+    payloads: Vec<Option<Vec<u8>>>,
+    /// Who asked for each task.
+    answers: Vec<Answer>,
+    /// The network after these tasks.
+    network: Arc<Network>,
+    /// The number after the last.
+    next: u32,
 }
 
 impl ControlPlane {
@@ -65,19 +81,45 @@ impl ControlPlane {
     }
 
     async fn register_group(self: &Rc<Self>, group: Vec<Registration>) {
-        let (mut tasks, mut payloads, mut answers) = (Vec::new(), Vec::new(), Vec::new());
         let before = self.network.borrow().clone();
-        let (mut network, mut next) = (before.clone(), self.next_task.get());
-        for registration in group {
+        let Group { tasks, payloads, answers, network, next } = self.number_group(group, before.clone());
+        if tasks.is_empty() {
+            return;
+        }
+        let written = self.log.append(&tasks, payloads).await;
+        if let Err(error) = written {
+            tracing::error!(%error, tasks = tasks.len(), "tasks could not be accepted");
+            for answer in answers {
+                let _ = answer.send(Err(error.clone()));
+            }
+            return;
+        }
+        self.next_task.set(next);
+        let is_changed = network.version != before.version;
+        if is_changed {
+            self.use_network(network.clone());
+        }
+        for (task, answer) in tasks.into_iter().zip(answers) {
+            self.take_in(task, answer);
+        }
+        if is_changed {
+            self.show_network(network).await;
+        }
+        self.work.raise();
+    }
+
+    /// Gives numbers to those of the group that are to be accepted, and answers the others.
+    fn number_group(&self, group: Vec<Registration>, network: Arc<Network>) -> Group {
+        let next = self.next_task.get();
+        let mut numbered = Group { tasks: Vec::new(), payloads: Vec::new(), answers: Vec::new(), network, next };
+        for Registration { what, done } in group {
             let now = self.next_enqueued_at();
-            let (new, payload) = match registration.what {
+            let (mut new, payload) = match what {
                 What::Task(new, payload) => (*new, payload),
                 What::Selection(selection) => (self.select(*selection), None),
             };
-            let done = registration.done;
-            let mut new = new;
             // Whoever asked may have gone away.
-            let uid = match self.numbered(&mut new, &mut network, next) {
+            let uid = match self.numbered(&mut new, &mut numbered.network, numbered.next) {
                 Ok(Numbered::New(uid)) => uid,
                 Ok(Numbered::Dry(uid)) => {
                     let _ = done.send(Ok(Task::accepted(uid, new, now)));
@@ -93,51 +135,36 @@ impl ControlPlane {
                     continue;
                 }
             };
-            next = uid.0 + 1;
-            tasks.push(Task::accepted(uid, new, now));
-            payloads.push(payload);
-            answers.push(done);
+            numbered.next = uid.0 + 1;
+            numbered.tasks.push(Task::accepted(uid, new, now));
+            numbered.payloads.push(payload);
+            numbered.answers.push(done);
         }
-        if tasks.is_empty() {
+        numbered
+    }
+
+    /// Puts a task that is durable into the queue and sends it on; answers once every other instance that gets it has it, or
+    /// is known to be away.
+    fn take_in(self: &Rc<Self>, task: Task, answer: Answer) {
+        self.interrupt_for(&task);
+        self.queue.borrow_mut().insert(task.clone());
+        self.note_accepted(&task);
+        if task.kind() == Kind::NetworkTopologyChange && self.change.borrow().is_none() {
+            self.find_change(None);
+        }
+        let waits = self.send_on(&task);
+        if waits.is_empty() {
+            // The client may have gone away; its task is accepted all the same.
+            let _ = answer.send(Ok(task));
             return;
         }
-        let written = self.log.append(&tasks, payloads).await;
-        if let Err(error) = written {
-            tracing::error!(%error, tasks = tasks.len(), "tasks could not be accepted");
-            for answer in answers {
-                let _ = answer.send(Err(error.clone()));
-            }
-            return;
-        }
-        self.next_task.set(next);
-        if network.version != before.version {
-            self.use_network(network.clone());
-        }
-        for (task, answer) in tasks.into_iter().zip(answers) {
-            self.interrupt_for(&task);
-            self.queue.borrow_mut().insert(task.clone());
-            self.note_accepted(&task);
-            if task.kind() == Kind::NetworkTopologyChange && self.change.borrow().is_none() {
-                self.find_change(None);
-            }
-            let waits = self.send_on(&task);
-            if waits.is_empty() {
-                // The client may have gone away; its task is accepted all the same.
-                let _ = answer.send(Ok(task));
-                continue;
-            }
-            self.outbox.hold(task.uid.0);
-            let plane = self.clone();
-            let told = async move {
-                let told = plane.delivered(task.uid, waits).await;
-                let _ = answer.send(told.map(|()| task).map_err(ControlError::from));
-            };
-            self.runtime.spawn(RunQueue::Indexing, Box::pin(told));
-        }
-        if network.version != before.version {
-            self.show_network(network).await;
-        }
-        self.work.raise();
+        self.outbox.hold(task.uid.0);
+        let plane = self.clone();
+        let told = async move {
+            let told = plane.delivered(task.uid, waits).await;
+            let _ = answer.send(told.map(|()| task).map_err(ControlError::from));
+        };
+        self.runtime.spawn(RunQueue::Indexing, Box::pin(told));
     }
 
     /// Makes the network that a task brought durable by itself, and shows it to every core.
