@@ -96,8 +96,9 @@ impl ControlPlane {
 
     /// Takes note of a task that was accepted.
     pub(crate) fn note_accepted(self: &Rc<Self>, task: &Task) {
+        let network = self.network.borrow().clone();
         match &task.network {
-            Some(TaskNetwork::Origin(origin)) => {
+            Some(TaskNetwork::Origin(origin)) if is_of(&network, &origin.remote_name) => {
                 let mut origins = self.origins.borrow_mut();
                 let of_leader = origins.entry(origin.remote_name.clone()).or_default();
                 of_leader.insert(origin.task_uid, (origin.network_version, task.uid));
@@ -112,23 +113,19 @@ impl ControlPlane {
             }
             _ => {}
         }
-        if task.network.as_ref().is_some_and(|network| network.version() > self.network.borrow().version) {
+        if is_ahead(task, &network) {
             self.ahead.borrow_mut().insert(task.uid.0);
         }
     }
 
     /// Takes over a network; tasks that waited for it need not wait any more.
     pub(crate) fn use_network(&self, network: Arc<Network>) {
-        let version = network.version;
-        self.network.replace(network);
+        self.network.replace(network.clone());
         self.outbox.network_changed();
         let queue = self.queue.borrow();
         let waiting = std::mem::take(&mut *self.ahead.borrow_mut());
-        let is_ahead = |uid: &u32| {
-            let task = queue.held(TaskUid(*uid));
-            task.and_then(|task| task.network.as_ref()).is_some_and(|network| network.version() > version)
-        };
-        self.ahead.replace(waiting.iter().filter(is_ahead).collect());
+        let waits = |uid: &u32| queue.held(TaskUid(*uid)).is_some_and(|task| is_ahead(task, &network));
+        self.ahead.replace(waiting.iter().filter(waits).collect());
     }
 
     /// What holds tasks back now.
@@ -182,6 +179,17 @@ impl ControlPlane {
             }
         }
     }
+}
+
+/// Whether a task waits for a network that is not known here yet. Where nobody leads, nobody sends one: what a request says of
+/// itself would hold its task back for ever.
+fn is_ahead(task: &Task, network: &Network) -> bool {
+    network.leader.is_some() && task.network.as_ref().is_some_and(|of_task| of_task.version() > network.version)
+}
+
+/// Whether this is the name of an instance that may lead here; names that requests make up are not remembered.
+fn is_of(network: &Network, name: &str) -> bool {
+    network.leader.as_deref().is_some_and(|leader| leader == name || network.remotes.contains_key(name))
 }
 
 fn too_old(network: &Network) -> UserError {
