@@ -184,6 +184,11 @@ impl ControlPlane {
             let message = format!("The header `TaskId` names task {uid}, but the next one is at least {next}.");
             return Err(UserError::new("bad_request", message));
         }
+        if uid == u32::MAX {
+            // After it there would be no number for the next task.
+            let message = format!("No task can have the number {uid}: it is the last one there is.");
+            return Err(UserError::new("bad_request", message));
+        }
         if new.numbering.is_dry {
             return Ok(Numbered::Dry(TaskUid(uid)));
         }

@@ -150,7 +150,7 @@ impl FinishedSet {
 
     /// The smallest number above all that ended.
     pub fn next(&self) -> u32 {
-        self.above.max().map_or(self.below, |last| last + 1)
+        self.above.max().map_or(self.below, |last| last.saturating_add(1))
     }
 
     /// The form on disk: `below` (u32, big-endian), then the set in its portable form.
