@@ -277,15 +277,23 @@ impl ControlPlane {
         self.store.commit(Changes { network_steps: Some(Some(steps)), ..Changes::default() }).await
     }
 
-    /// Changes the steps of the change under way, durably.
-    pub(crate) async fn step(&self, change: impl FnOnce(&mut Steps)) -> Result<(), ControlError> {
-        let steps = self.change.borrow_mut().as_mut().map(|under_way| {
-            change(&mut under_way.steps);
-            under_way.steps.clone()
-        });
-        match steps {
-            Some(steps) => self.keep_steps(steps).await,
-            None => Ok(()),
+    /// Changes the steps of the change under way, durably. A step that cannot be written has not been made.
+    pub(crate) async fn step(&self, change: impl Fn(&mut Steps)) -> Result<(), ControlError> {
+        loop {
+            let before = self.change.borrow().as_ref().map(|under_way| under_way.steps.clone());
+            let Some(before) = before else { return Ok(()) };
+            let mut steps = before.clone();
+            change(&mut steps);
+            self.keep_steps(steps.clone()).await?;
+            match &mut *self.change.borrow_mut() {
+                // What others said meanwhile was written without this step.
+                Some(under_way) if under_way.steps != before => {}
+                Some(under_way) => {
+                    under_way.steps = steps;
+                    return Ok(());
+                }
+                None => return Ok(()),
+            }
         }
     }
 

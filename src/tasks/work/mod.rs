@@ -21,6 +21,7 @@ use super::batcher::Work;
 use super::task::{Content, Kind, Task};
 use super::worker::{Broken, End, Run};
 use crate::control::indexes::IndexError;
+use crate::control::message::ControlError;
 use crate::control::storage::record::{Changes, IndexEntry};
 
 /// Does a batch of tasks that were not collected by index.
@@ -76,6 +77,14 @@ async fn fail_batch(run: &mut Run<'_>, error: IndexError) -> Result<End, Broken>
     Ok(End::Finished)
 }
 
+/// What a batch comes to whose progress could not be recorded. While the disk is full it is tried again.
+async fn not_recorded(run: &Run<'_>, error: ControlError) -> Result<End, Broken> {
+    match error {
+        ControlError::OutOfSpace => retry(run, &IndexError::OutOfSpace).await,
+        error => Err(Broken(error)),
+    }
+}
+
 /// Puts the tasks of the batch back, to be tried again soon.
 async fn retry(run: &Run<'_>, error: &IndexError) -> Result<End, Broken> {
     let first = run.tasks.first().map(|task| task.uid.0);
@@ -115,12 +124,17 @@ async fn create_index(run: &Run<'_>, name: &str) -> Result<Result<Arc<IndexView>
     let id = Builder::from_random_bytes((u128::from(high) << 64 | u128::from(low)).to_be_bytes()).into_uuid();
     let entry = IndexEntry { id, created_at: plane.now(), made: false };
     let changes = Changes { indexes: vec![(name.into(), Some(entry.clone()))], ..Changes::default() };
-    plane.store.commit(changes).await.map_err(Broken)?;
+    match plane.store.commit(changes).await {
+        Ok(()) => {}
+        Err(ControlError::OutOfSpace) => return Ok(Err(IndexError::OutOfSpace)),
+        Err(error) => return Err(Broken(error)),
+    }
     let view = match plane.indexes.create(id, entry.created_at).await {
         Ok(view) => view,
         Err(error) => {
             let changes = Changes { indexes: vec![(name.into(), None)], ..Changes::default() };
-            plane.store.commit(changes).await.map_err(Broken)?;
+            // The batch that fails by this is committed after it.
+            drop(plane.store.submit(changes));
             return Ok(Err(error));
         }
     };

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use shards::engine::BatchOp;
 
-use super::{fail_batch, operations, retry};
+use super::{fail_batch, not_recorded, operations, retry};
+use crate::control::ControlError;
 use crate::control::indexes::IndexError;
 use crate::control::plane::ControlPlane;
 use crate::control::storage::record::Changes;
@@ -30,13 +31,17 @@ pub(super) async fn advance(run: &mut Run<'_>) -> Result<End, Broken> {
     }
     if change.steps.imported.is_none() {
         let successful = imports_succeeded(run.plane, &change).map_err(Broken)?;
-        run.plane.step(|steps| steps.imported = Some(successful)).await.map_err(Broken)?;
+        if let Err(error) = run.plane.step(|steps| steps.imported = Some(successful)).await {
+            return not_recorded(run, error).await;
+        }
         run.plane.publish(|_| {}).await;
         run.plane.change_tick.set(true);
         return Ok(End::Interrupted);
     }
     run.plane.change_tick.set(false);
-    report(run.plane, &change).await?;
+    if let Err(error) = report(run.plane, &change).await {
+        return not_recorded(run, error).await;
+    }
     let change = run.plane.change.borrow().clone();
     match change {
         Some(change) if change.is_agreed() => finish(run, &change).await,
@@ -57,20 +62,28 @@ async fn empty(run: &mut Run<'_>) -> Result<End, Broken> {
         dropping: indexes.iter().map(|(_, id)| (*id, true)).collect(),
         ..Changes::default()
     };
-    run.plane.store.commit(gone).await.map_err(Broken)?;
+    if let Err(error) = run.plane.store.commit(gone).await {
+        return not_recorded(run, error).await;
+    }
     run.plane.publish_indexes(indexes.iter().map(|(uid, _)| (uid.clone(), None)).collect()).await;
     for (uid, id) in indexes {
         run.plane.entries.borrow_mut().remove(&uid);
         run.remove_storage(id).await;
     }
-    run.plane.step(|steps| steps.emptied = true).await.map_err(Broken)?;
-    Ok(End::Interrupted)
+    match run.plane.step(|steps| steps.emptied = true).await {
+        Ok(()) => Ok(End::Interrupted),
+        Err(error) => not_recorded(run, error).await,
+    }
 }
 
 /// The first step: sends documents to where they are missing.
 async fn send_documents(run: &mut Run<'_>, change: &Change) -> Result<End, Broken> {
     match super::copies::unless_interrupted(run, export(run.plane, change)).await {
-        Some(Ok(())) => run.plane.step(|steps| steps.exported = true).await.map_err(Broken)?,
+        Some(Ok(())) => {
+            if let Err(error) = run.plane.step(|steps| steps.exported = true).await {
+                return not_recorded(run, error).await;
+            }
+        }
         Some(Err(error)) => {
             tracing::warn!(error, "documents that move could not be read; they are tried again");
             run.plane.pause(std::time::Duration::from_secs(1)).await;
@@ -106,7 +119,7 @@ async fn deal_out(run: &mut Run<'_>, change: &Change) -> Result<Option<End>, Bro
 }
 
 /// Whether all that came in this change could be added.
-fn imports_succeeded(plane: &ControlPlane, change: &Change) -> Result<bool, crate::control::ControlError> {
+fn imports_succeeded(plane: &ControlPlane, change: &Change) -> Result<bool, ControlError> {
     let later = plane.queue.borrow().in_range(change.task.0);
     for uid in later {
         let Some(task) = plane.task(TaskUid(uid))? else { continue };
@@ -120,7 +133,7 @@ fn imports_succeeded(plane: &ControlPlane, change: &Change) -> Result<bool, crat
 }
 
 /// Tells the others that everything has come; those that have not heard it are told again at each look.
-async fn report(plane: &ControlPlane, change: &Change) -> Result<(), Broken> {
+async fn report(plane: &ControlPlane, change: &Change) -> Result<(), ControlError> {
     let successful = change.steps.imported.unwrap_or_default();
     let own_name = change.topology.own_name().unwrap_or_default();
     for name in change.topology.others() {
@@ -128,7 +141,7 @@ async fn report(plane: &ControlPlane, change: &Change) -> Result<(), Broken> {
             continue;
         }
         match plane.tell(change, name, Message::ImportFinished(own_name.into(), successful)).await {
-            Ok(()) => plane.step(|steps| steps.told.extend([name.to_owned()])).await.map_err(Broken)?,
+            Ok(()) => plane.step(|steps| steps.told.extend([name.to_owned()])).await?,
             Err(error) => tracing::debug!(remote = name, %error, "a remote has not heard that an import has ended"),
         }
     }
@@ -138,7 +151,9 @@ async fn report(plane: &ControlPlane, change: &Change) -> Result<(), Broken> {
 /// The last step: searches go by the next network, and what other instances have now is deleted here.
 async fn finish(run: &mut Run<'_>, change: &Change) -> Result<End, Broken> {
     if !change.steps.switched {
-        run.plane.step(|steps| steps.switched = true).await.map_err(Broken)?;
+        if let Err(error) = run.plane.step(|steps| steps.switched = true).await {
+            return not_recorded(run, error).await;
+        }
     }
     // Nobody is answered for what is about to go.
     run.plane.publish(|_| {}).await;
