@@ -6,7 +6,7 @@ use super::decode::Node;
 use super::error::{ApiError, ErrorCode};
 use super::router::{Answer, Call, Route};
 use crate::app::App;
-use crate::control::{ControlChange, Features};
+use crate::control::{ControlChange, Features, FeaturesPatch};
 use crate::http::Response;
 use crate::routes;
 
@@ -24,18 +24,20 @@ async fn get(call: Call<App>) -> Answer {
 
 /// Stores all effective values, those that the command line turned on included.
 async fn update(call: Call<App>) -> Answer {
-    let features = changed(call.app.control.state().features, &call.json()?)?;
-    call.app.control.change(ControlChange::SetFeatures(features)).await?;
-    Ok(Response::from_json(200, &features))
+    let patch = patch(&call.json()?)?;
+    call.app.control.change(ControlChange::SetFeatures(patch)).await?;
+    Ok(Response::from_json(200, &call.app.control.state().features))
 }
 
-fn changed(mut features: Features, body: &Value) -> Result<Features, ApiError> {
+/// Which switches a body sets. A null changes nothing.
+fn patch(body: &Value) -> Result<FeaturesPatch, ApiError> {
+    let mut patch = FeaturesPatch::default();
     for field in Node::body(body).fields(ErrorCode::BadRequest)? {
         let value = field.nullable(|field| field.boolean(ErrorCode::BadRequest))?;
-        let switch = features.switch(field.name()).ok_or_else(|| field.unknown(ErrorCode::BadRequest))?;
-        *switch = value.unwrap_or(*switch);
+        let name = Features::named(field.name()).ok_or_else(|| field.unknown(ErrorCode::BadRequest))?;
+        patch.0.extend(value.map(|value| (name, value)));
     }
-    Ok(features)
+    Ok(patch)
 }
 
 #[cfg(test)]
@@ -47,11 +49,12 @@ mod tests {
     #[test]
     fn a_null_changes_nothing() {
         let on = Features { metrics: true, ..Features::default() };
-        assert_eq!(changed(on, &json!({"metrics": null})).ok(), Some(on));
+        let changed = |body: Value| patch(&body).ok().map(|patch| patch.applied(on));
+        assert_eq!(changed(json!({"metrics": null})), Some(on));
         let both = Features { network: true, ..on };
-        assert_eq!(changed(on, &json!({"network": true})).ok(), Some(both));
+        assert_eq!(changed(json!({"network": true})), Some(both));
         for wrong in [json!({"metric": true}), json!({"metrics": 1}), json!([]), json!(null)] {
-            assert_eq!(changed(on, &wrong).map_err(|error| error.code), Err(ErrorCode::BadRequest), "{wrong}");
+            assert_eq!(patch(&wrong).map_err(|error| error.code).err(), Some(ErrorCode::BadRequest), "{wrong}");
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The keys that clients make, look up, rename and delete.
 
 use serde_json::Value;
-use time::OffsetDateTime;
 
 use super::error::{ApiError, ErrorCode};
 use super::page::Page;
@@ -45,11 +44,12 @@ async fn one(call: Call<App>) -> Answer {
 
 async fn update(call: Call<App>) -> Answer {
     let patch = KeyPatch::parse(&call.json()?)?;
+    let key = find(&call.app.keys(), call.param(0))?;
+    call.app.control.change(ControlChange::UpdateKey(key.uid, patch, call.app.now())).await?;
     let keys = call.app.keys();
-    let key = find(&keys, call.param(0))?;
-    let key = patch.apply(&key, later_than(key.updated_at, call.app.now()));
-    call.app.control.change(ControlChange::UpdateKey(key.clone())).await?;
-    Ok(Response::from_json(200, &object(&key, &keys)))
+    // Another request may have deleted it since.
+    let key = keys.by_uid(key.uid).ok_or_else(|| key_not_found(call.param(0)))?;
+    Ok(Response::from_json(200, &object(key, &keys)))
 }
 
 async fn delete(call: Call<App>) -> Answer {
@@ -62,11 +62,6 @@ async fn delete(call: Call<App>) -> Answer {
 fn find(keys: &KeySet, segment: &str) -> Result<ApiKey, ApiError> {
     let key = keys.find(&KeyName::parse(segment)).ok_or_else(|| key_not_found(segment))?;
     Ok(ApiKey::clone(key))
-}
-
-/// A change moves `updatedAt` even when the clock did not.
-fn later_than(before: OffsetDateTime, now: OffsetDateTime) -> OffsetDateTime {
-    now.max(before + time::Duration::NANOSECOND)
 }
 
 /// A key as clients see it. Without a master key nobody gets here, and no key has a value.

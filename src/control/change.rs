@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::message::{ControlChange, ControlError};
@@ -34,7 +35,8 @@ impl ControlPlane {
     fn decide(&self, change: ControlChange) -> Result<(Changes, Publication), ControlError> {
         let mut changes = Changes::default();
         let publication: Publication = match change {
-            ControlChange::SetFeatures(features) => {
+            ControlChange::SetFeatures(patch) => {
+                let features = patch.applied(self.state().features);
                 changes.features = Some(features);
                 Box::new(move |state| state.features = features)
             }
@@ -67,7 +69,7 @@ impl ControlPlane {
                 changes.search_rules.push(change.apply(&mut rules)?);
                 Box::new(move |state| state.search_rules = Arc::new(rules))
             }
-            ControlChange::CreateKey(_) | ControlChange::UpdateKey(_) | ControlChange::DeleteKey(_) => {
+            ControlChange::CreateKey(_) | ControlChange::UpdateKey(..) | ControlChange::DeleteKey(_) => {
                 let keys = self.change_keys(change, &mut changes)?;
                 Box::new(move |state| state.keys = Arc::new(keys))
             }
@@ -85,13 +87,11 @@ impl ControlPlane {
                 changes.keys.push((key.uid, Some(key.clone())));
                 keys.push(Arc::new(key));
             }
-            ControlChange::UpdateKey(key) => {
-                let old = keys
-                    .iter_mut()
-                    .find(|old| old.uid == key.uid)
-                    .ok_or_else(|| key_not_found(&key.uid.to_string()))?;
+            ControlChange::UpdateKey(uid, patch, now) => {
+                let old = keys.iter_mut().find(|old| old.uid == uid).ok_or_else(|| key_not_found(&uid.to_string()))?;
+                let key = patch.apply(old, later_than(old.updated_at, now));
                 *old = Arc::new(key.clone());
-                changes.keys.push((key.uid, Some(key)));
+                changes.keys.push((uid, Some(key)));
             }
             ControlChange::DeleteKey(uid) => {
                 let before = keys.len();
@@ -114,4 +114,9 @@ impl ControlPlane {
     fn version_after(&self, before: Uuid) -> Uuid {
         uuids::v7(&*self.runtime).max(Uuid::from_u128(before.as_u128().saturating_add(1)))
     }
+}
+
+/// A change moves `updatedAt` even when the clock did not.
+fn later_than(before: OffsetDateTime, now: OffsetDateTime) -> OffsetDateTime {
+    now.max(before + time::Duration::NANOSECOND)
 }

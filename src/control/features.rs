@@ -56,6 +56,29 @@ features! {
     foreign_keys = "foreignKeys",
 }
 
+/// Which switches are to be set, by the interface's names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeaturesPatch(pub Vec<(&'static str, bool)>);
+
+impl Features {
+    /// The interface's name that this text is.
+    pub fn named(text: &str) -> Option<&'static str> {
+        Self::NAMES.iter().copied().find(|name| *name == text)
+    }
+}
+
+impl FeaturesPatch {
+    /// The switches with these set.
+    pub fn applied(&self, mut features: Features) -> Features {
+        for (name, is_on) in &self.0 {
+            if let Some(switch) = features.switch(name) {
+                *switch = *is_on;
+            }
+        }
+        features
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

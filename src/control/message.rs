@@ -7,11 +7,12 @@ use futures_util::future::LocalBoxFuture;
 use shards::error::UserError;
 use shards::ids::CoreId;
 use shards::timestamp::Timestamp;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::features::Features;
+use super::features::FeaturesPatch;
 use super::state::ControlState;
-use crate::auth::ApiKey;
+use crate::auth::{ApiKey, KeyPatch};
 use crate::chats::ChatChange;
 use crate::network::NetworkPatch;
 use crate::network::change::Message;
@@ -131,12 +132,12 @@ pub struct ListQuery {
 pub enum ControlChange {
     /// Add a key; `api_key_already_exists` when its uid is in use.
     CreateKey(ApiKey),
-    /// Replace the key of the same uid; `api_key_not_found` when there is none.
-    UpdateKey(ApiKey),
+    /// Change the key of this uid, at this time; `api_key_not_found` when there is none.
+    UpdateKey(Uuid, KeyPatch, OffsetDateTime),
     /// Take a key away; `api_key_not_found` when there is none.
     DeleteKey(Uuid),
-    /// Set all switches.
-    SetFeatures(Features),
+    /// Set these switches.
+    SetFeatures(FeaturesPatch),
     /// Change chat workspaces; see [`ChatChange`].
     Chat(ChatChange),
     /// Change the topology; the errors of [`NetworkPatch::applied`].

@@ -24,7 +24,7 @@ pub mod storage;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use features::Features;
+pub use features::{Features, FeaturesPatch};
 pub use handle::{CONTROL_CORE, ControlHandle};
 pub use message::{ControlChange, ControlError, ListQuery, Selection};
 pub use plane::{ControlConfig, ControlPlane};

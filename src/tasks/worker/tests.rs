@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use storage_engine::io::sim::{Faults, SimDisk};
 
 use crate::control::testing::{Fuse, Instance, NO_LIMITS, Stop, World, add, clear, remove};
-use crate::control::{ControlChange, Features};
+use crate::control::{ControlChange, Features, FeaturesPatch};
 use crate::tasks::batch::EmbedderRequests;
 use crate::tasks::batcher::Limits;
 use crate::tasks::filter::Scope;
@@ -379,7 +379,7 @@ fn switches_and_keys_survive_a_restart() {
     assert_eq!(uids.len(), 4);
     let features = Features { metrics: true, ..Features::default() };
     let change = |change| instance.runtime.run(instance.handle.change(change)).expect("changing ends");
-    change(ControlChange::SetFeatures(features)).unwrap();
+    change(ControlChange::SetFeatures(FeaturesPatch(vec![("metrics", true)]))).unwrap();
     change(ControlChange::DeleteKey(uids[0])).unwrap();
     let code = change(ControlChange::DeleteKey(uids[0])).map_err(|error| error.code.name());
     assert_eq!(code, Err("api_key_not_found"));
