@@ -50,6 +50,9 @@ const BATCH_PAYLOAD_BYTES_MAX: u64 = 10 << 30;
 /// below it, is a guess at the target's.
 const EXPORT_PAYLOAD_BYTES_MIN: u64 = 20 << 20;
 
+/// Tasks that are kept, finished ones included; a tenth of them is forgotten when there are so many.
+const TASKS_MAX: u64 = 1_000_000;
+
 /// An index with more documents than this is spread over the cores: below, asking several costs more than it saves.
 const SPLIT_DOCUMENTS: u32 = 10_000;
 
@@ -412,6 +415,8 @@ fn control_config(options: &Options) -> ControlConfig {
             request: Duration::from_secs(options.proxy_request_seconds),
             backoff: Duration::from_secs(options.proxy_backoff_seconds),
         },
+        // Who numbers tasks from outside forgets them from outside, too.
+        tasks_max: (!options.replication_parameters).then_some(TASKS_MAX),
         limits: Limits {
             tasks_max: options.batched_tasks_max.unwrap_or(usize::MAX).max(1),
             payload_bytes_max: options.batched_bytes_max.unwrap_or(payload_bytes.min(BATCH_PAYLOAD_BYTES_MAX)),

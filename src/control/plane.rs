@@ -67,6 +67,8 @@ pub struct ControlConfig {
     pub imported: bool,
     /// How long other instances may take to hear of a task.
     pub patience: Patience,
+    /// From this many tasks on, the oldest finished ones are forgotten; `None`: never.
+    pub tasks_max: Option<u64>,
 }
 
 /// The control plane.

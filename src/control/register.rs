@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_channel::oneshot;
+use roaring::RoaringBitmap;
 use shards::error::UserError;
 use shards::runtime::Queue as RunQueue;
 use shards::timestamp::Timestamp;
@@ -18,6 +19,9 @@ use crate::tasks::task::{Content, NewTask, Status, Task, TaskUid};
 
 /// Tasks written to the log together at most.
 const GROUP_TASKS_MAX: usize = 256;
+
+/// The part of the tasks that are kept at most that is forgotten at once.
+const CLEAN_UP_SHARE: u64 = 10;
 
 /// A request to accept a task.
 pub(super) struct Registration {
@@ -51,8 +55,8 @@ struct Group {
     tasks: Vec<Task>,
     /// The payload of each task.
     payloads: Vec<Option<Vec<u8>>>,
-    /// Who asked for each task.
-    answers: Vec<Answer>,
+    /// Who asked for each task; nobody for one of our own.
+    answers: Vec<Option<Answer>>,
     /// The network after these tasks.
     network: Arc<Network>,
     /// The number after the last.
@@ -89,7 +93,7 @@ impl ControlPlane {
         let written = self.log.append(&tasks, payloads).await;
         if let Err(error) = written {
             tracing::error!(%error, tasks = tasks.len(), "tasks could not be accepted");
-            for answer in answers {
+            for answer in answers.into_iter().flatten() {
                 let _ = answer.send(Err(error.clone()));
             }
             return;
@@ -138,14 +142,35 @@ impl ControlPlane {
             numbered.next = uid.0 + 1;
             numbered.tasks.push(Task::accepted(uid, new, now));
             numbered.payloads.push(payload);
-            numbered.answers.push(done);
+            numbered.answers.push(Some(done));
         }
+        self.add_clean_up(&mut numbered);
         numbered
+    }
+
+    /// Adds the deletion of the oldest finished tasks to the group when there are too many of all.
+    fn add_clean_up(&self, group: &mut Group) {
+        let queue = self.queue.borrow();
+        let Some(tasks_max) = self.config.tasks_max else { return };
+        let is_full = queue.len() + group.tasks.len() as u64 >= tasks_max;
+        if group.tasks.is_empty() || !is_full || group.next == u32::MAX || queue.has_unfinished(Kind::TaskDeletion) {
+            return;
+        }
+        let oldest: RoaringBitmap = queue.finished().iter().take((tasks_max / CLEAN_UP_SHARE) as usize).collect();
+        let Some(last) = oldest.max() else { return };
+        let Some(after) = queue.enqueued_at(TaskUid(last)).map(|date| Timestamp(date.0 + 1)) else { return };
+        tracing::info!(tasks = queue.len(), forgotten = oldest.len(), "the oldest finished tasks are forgotten");
+        let query = format!("?statuses=succeeded,failed,canceled&beforeEnqueuedAt={after}");
+        let content = Content::TaskDeletion { query, tasks: oldest };
+        group.tasks.push(Task::accepted(TaskUid(group.next), NewTask::new(content, None), self.next_enqueued_at()));
+        group.payloads.push(None);
+        group.answers.push(None);
+        group.next += 1;
     }
 
     /// Puts a task that is durable into the queue and sends it on; answers once every other instance that gets it has it, or
     /// is known to be away.
-    fn take_in(self: &Rc<Self>, task: Task, answer: Answer) {
+    fn take_in(self: &Rc<Self>, task: Task, answer: Option<Answer>) {
         self.interrupt_for(&task);
         self.queue.borrow_mut().insert(task.clone());
         self.note_accepted(&task);
@@ -155,14 +180,14 @@ impl ControlPlane {
         let waits = self.send_on(&task);
         if waits.is_empty() {
             // The client may have gone away; its task is accepted all the same.
-            let _ = answer.send(Ok(task));
+            let _ = answer.map(|answer| answer.send(Ok(task)));
             return;
         }
         self.outbox.hold(task.uid.0);
         let plane = self.clone();
         let told = async move {
             let told = plane.delivered(task.uid, waits).await;
-            let _ = answer.send(told.map(|()| task).map_err(ControlError::from));
+            let _ = answer.map(|answer| answer.send(told.map(|()| task).map_err(ControlError::from)));
         };
         self.runtime.spawn(RunQueue::Indexing, Box::pin(told));
     }
@@ -227,3 +252,6 @@ impl ControlPlane {
         now
     }
 }
+
+#[cfg(test)]
+mod tests;

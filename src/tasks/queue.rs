@@ -162,6 +162,23 @@ impl Queue {
         self.by_status.get(&status).cloned().unwrap_or_default()
     }
 
+    /// The tasks that have ended.
+    pub fn finished(&self) -> RoaringBitmap {
+        union(self.by_status.iter().filter(|(status, _)| status.is_finished()).map(|(_, uids)| uids))
+    }
+
+    /// Whether a task of this kind waits or is being processed.
+    pub fn has_unfinished(&self, kind: Kind) -> bool {
+        let Some(of_kind) = self.by_kind.get(&kind) else { return false };
+        let mut unfinished = self.by_status.iter().filter(|(status, _)| !status.is_finished());
+        unfinished.any(|(_, uids)| !uids.is_disjoint(of_kind))
+    }
+
+    /// When a task was accepted.
+    pub fn enqueued_at(&self, uid: TaskUid) -> Option<Timestamp> {
+        self.enqueued_at.get(uid.0).map(Timestamp)
+    }
+
     /// How many tasks are in a status.
     pub fn count_in_status(&self, status: Status) -> u64 {
         self.by_status.get(&status).map_or(0, RoaringBitmap::len)

@@ -98,6 +98,11 @@ impl World {
 
     /// Starts the instance; with `process` false, tasks are accepted but not processed. `None` when the disk fails.
     pub(crate) fn try_start(&self, limits: Limits, process: bool) -> Option<Instance> {
+        self.try_start_bounded(limits, process, None)
+    }
+
+    /// As [`Self::try_start`], with a bound on the tasks that are kept.
+    pub(crate) fn try_start_bounded(&self, limits: Limits, process: bool, tasks_max: Option<u64>) -> Option<Instance> {
         let runtime = Rc::new(TestRuntime::new(self.disk.clone()));
         let config = ControlConfig {
             root: "/data".into(),
@@ -110,6 +115,7 @@ impl World {
             snapshot_dir: "/snapshots".into(),
             imported: false,
             patience: Patience::default(),
+            tasks_max,
         };
         let mesh = Rc::new(Loop::default());
         let indexes = Rc::new(FakeHandle(self.indexes.clone()));
