@@ -182,16 +182,12 @@ fn openai(fields: &Map<String, Value>, options: &EmbedderOptions) -> Result<Remo
     if let (Some(size), true) = (fields.get("dimensions"), model.contains("-3-")) {
         request["dimensions"] = size.clone();
     }
-    let key = text(fields, "apiKey").map(String::from).or_else(|| options.openai_key.clone());
-    Ok(Remote {
-        bearer: key,
-        is_openai: true,
-        ..remote(
-            text(fields, "url").unwrap_or(OPENAI_URL),
-            &request,
-            &json!({"data": [{"embedding": EMBEDDING}, "{{..}}"]}),
-        )?
-    })
+    let url = text(fields, "url").unwrap_or(OPENAI_URL);
+    let remote = remote(url, &request, &json!({"data": [{"embedding": EMBEDDING}, "{{..}}"]}))?;
+    // The operator's own key is for OpenAI alone: whoever may change settings could have it sent anywhere.
+    let is_theirs = Url::parse(OPENAI_URL).is_ok_and(|theirs| theirs.origin() == remote.url.origin());
+    let operators = options.openai_key.clone().filter(|_| is_theirs);
+    Ok(Remote { bearer: text(fields, "apiKey").map(String::from).or(operators), is_openai: true, ..remote })
 }
 
 fn ollama(fields: &Map<String, Value>, options: &EmbedderOptions) -> Result<Remote, String> {
@@ -273,6 +269,22 @@ mod tests {
             "apiKey": "k", "headers": {"authorization": "Basic x"}});
         let rest = remote_of(rest, &options);
         assert_eq!((rest.bearer, rest.headers.len()), (None, 1));
+    }
+
+    /// Settings that name another address once had the operator's key sent there.
+    #[test]
+    fn the_operators_key_goes_to_openai_alone() {
+        let options = EmbedderOptions { openai_key: Some("env".into()), ..EmbedderOptions::default() };
+        let bearer = |url: &str| {
+            let settings = json!({"source": "openAi", "model": "text-embedding-3-small", "url": url});
+            remote_of(settings, &options).bearer
+        };
+        assert_eq!(bearer("https://api.openai.com/v1/other").as_deref(), Some("env"));
+        for url in ["http://api.openai.com/v1", "https://api.openai.com:444/", "https://api.openai.com.example.net/"] {
+            assert_eq!(bearer(url), None, "{url}");
+        }
+        let own = json!({"source": "openAi", "url": "http://localhost", "apiKey": "own"});
+        assert_eq!(remote_of(own, &options).bearer.as_deref(), Some("own"));
     }
 
     #[test]
