@@ -50,7 +50,7 @@ pub fn check_io_uring() -> Result<(), PreflightError> {
 /// in an otherwise empty one.
 pub fn lock_directory(path: &Path) -> Result<DirectoryLock, PreflightError> {
     let failure = |source| PreflightError::Directory { path: path.to_owned(), source };
-    std::fs::create_dir_all(path).map_err(failure)?;
+    crate::folders::create_durably(path).map_err(failure)?;
     let directory = File::open(path).map_err(failure)?;
     match directory.try_lock() {
         Ok(()) => Ok(DirectoryLock { _directory: directory }),

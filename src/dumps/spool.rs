@@ -12,6 +12,7 @@ use serde::Serialize;
 use shards::runtime::Runtime;
 
 use crate::archive::{ArchiveWriter, CopyError, PIECE_BYTES, Shared, aside};
+use crate::folders;
 
 /// The files of a dump.
 #[derive(Clone, Debug)]
@@ -142,7 +143,7 @@ impl Files {
     fn create(places: Places, date: u64) -> Result<Self, CopyError> {
         let made = || {
             if let Some(folder) = places.target.parent() {
-                fs::create_dir_all(folder)?;
+                folders::create_durably(folder)?;
             }
             let archive = Some(ArchiveWriter::create(&places.unfinished, date)?);
             let spool = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&places.spool)?;
