@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use ahash::AHashSet;
 use smallvec::{SmallVec, smallvec};
 
 use super::{SortBy, SortCriterion};
@@ -10,6 +11,10 @@ use crate::facets::geo::GeoPoint;
 use crate::facets::normalise::{number_bits, number_of_bits};
 use crate::facets::source::FacetSource;
 use crate::ids::{FieldId, LocalDocId};
+
+/// Criteria that may each put a document in two places on the documents routes; under further ones it has its best place only. A
+/// document's places double with each, and there is no end to the criteria of a request.
+const DOUBLING_CRITERIA_MAX: usize = 6;
 
 /// A document's key for one criterion. Keys of one criterion compare in its direction: least comes first. Numbers precede
 /// strings in both directions, and documents without a value come last.
@@ -78,6 +83,8 @@ pub fn sort_keys(
 pub(super) struct KeyReader<'s> {
     columns: Columns<'s>,
     criteria: Vec<(Target, bool)>,
+    /// So many of the criteria, the first ones, may put a document in two places.
+    doubling: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -88,18 +95,31 @@ pub(super) enum Target {
 }
 
 impl<'s> KeyReader<'s> {
+    /// A criterion that came before is left out: it orders nothing, and makes keys longer.
     pub fn new(source: &'s dyn FacetSource, criteria: &[SortCriterion]) -> Self {
-        let target = |criterion: &SortCriterion| match &criterion.by {
-            SortBy::Field(name) => Target::Field(source.fields().id(name)),
-            SortBy::Point { point, .. } => Target::Point(*point),
-        };
-        let criteria = criteria.iter().map(|criterion| (target(criterion), criterion.descending)).collect();
-        Self { columns: source.columns(), criteria }
+        let mut met = AHashSet::new();
+        let mut different = Vec::new();
+        for SortCriterion { by, descending } in criteria {
+            let (target, identity) = match by {
+                SortBy::Field(name) => {
+                    let field = source.fields().id(name);
+                    (Target::Field(field), (Some(field), 0, 0))
+                }
+                SortBy::Point { point, .. } => {
+                    (Target::Point(*point), (None, point.lat.to_bits(), point.lng.to_bits()))
+                }
+            };
+            if met.insert((identity, *descending)) {
+                different.push((target, *descending));
+            }
+        }
+        Self { columns: source.columns(), criteria: different, doubling: DOUBLING_CRITERIA_MAX }
     }
 
     /// Without the first criterion, which must be there; and that one.
     pub fn split_first(mut self) -> (Option<(Target, bool)>, Self) {
         let first = if self.criteria.is_empty() { None } else { Some(self.criteria.remove(0)) };
+        self.doubling -= 1;
         (first, self)
     }
 
@@ -117,15 +137,18 @@ impl<'s> KeyReader<'s> {
         self.criteria.iter().map(keys).collect()
     }
 
-    /// All places of a document on the documents routes: one among the numbers and one among the strings if it has both,
-    /// for each criterion; none if it has the field of a criterion but no value there.
-    pub fn places(&self, document: LocalDocId) -> Result<Vec<SortKeys>, ColumnError> {
+    /// The first `limit` places of a document on the documents routes, in order: one among the numbers and one among the strings
+    /// if it has both, for each criterion; none if it has the field of a criterion but no value there.
+    pub fn places(&self, document: LocalDocId, limit: usize) -> Result<Vec<SortKeys>, ColumnError> {
         let mut places: Vec<SortKeys> = vec![smallvec![]];
-        for (target, descending) in &self.criteria {
+        for (at, (target, descending)) in self.criteria.iter().enumerate() {
             let (number, string) = self.candidates(*target, *descending, document)?;
             let mut keys: SmallVec<[SortKey; 2]> = number.into_iter().chain(string).collect();
             if keys.is_empty() && !self.drops(*target, document)? {
                 keys.push(SortKey::Missing);
+            }
+            if at >= self.doubling {
+                keys.truncate(1);
             }
             let extended = places.iter().flat_map(|place| {
                 keys.iter().map(move |key| {
@@ -134,7 +157,8 @@ impl<'s> KeyReader<'s> {
                     place
                 })
             });
-            places = extended.collect();
+            // A number precedes a string, so places come in order, and what is cut off can no longer come to the front.
+            places = extended.take(limit).collect();
         }
         Ok(places)
     }

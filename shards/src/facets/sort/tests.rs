@@ -119,6 +119,33 @@ fn valueless_fields_drop_documents_on_documents_routes() {
     assert_eq!(page(&facets, &["unknown:asc"], SortMode::Documents), [0, 1, 2, 3, 4, 5, 6, 7]);
 }
 
+/// With each criterion the places of a document once doubled without end.
+#[test]
+fn a_document_has_a_bounded_number_of_places() {
+    let names: Vec<String> = (0..10).map(|at| format!("n{at}")).collect();
+    let mixed = || names.iter().map(|name| (name.clone(), json!([1, "x"]))).collect();
+    let settings = filterable(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let facets = Facets::with(settings, [Value::Object(mixed())]);
+    let same: Vec<_> = (0..10).map(|_| SortCriterion::field("n0", false)).collect();
+    let different: Vec<_> = names.iter().map(|name| SortCriterion::field(name.as_str(), false)).collect();
+    let places = |criteria: &[SortCriterion], limit| {
+        keys::KeyReader::new(&facets, criteria).places(LocalDocId(0), limit).expect("memory does not fail")
+    };
+    assert_eq!(places(&same, usize::MAX).len(), 2);
+    let all = places(&different, usize::MAX);
+    assert_eq!(all.len(), 64);
+    assert!(all.is_sorted() && all.iter().all(|keys| keys.len() == 10));
+    assert_eq!(places(&different, 5), all[..5]);
+    assert_eq!(page(&facets, &["n0:asc", "n1:asc", "n0:desc"], SortMode::Search), [0]);
+}
+
+/// The same field counts twice where its directions differ: equal least values, then the greatest.
+#[test]
+fn both_directions_of_a_field_order() {
+    let facets = Facets::with(filterable(&["n"]), [json!({"n": [1, 5]}), json!({"n": [1, 9]}), json!({"n": 0})]);
+    assert_eq!(page(&facets, &["n:asc", "n:asc", "n:desc"], SortMode::Search), [2, 1, 0]);
+}
+
 #[test]
 fn distances_order_documents_and_those_without_come_last() {
     let documents = [json!({"_geo": {"lat": 3, "lng": 0}}), json!({"a": 1}), json!({"_geo": {"lat": 1, "lng": 0}})];

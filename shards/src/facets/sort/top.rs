@@ -83,7 +83,7 @@ impl<'r> Least<'r> {
     fn add(&mut self, document: LocalDocId) -> Result<(), ColumnError> {
         let places = match self.mode {
             SortMode::Search => vec![self.reader.best(document)?],
-            SortMode::Documents => self.reader.places(document)?,
+            SortMode::Documents => self.reader.places(document, self.limit)?,
         };
         for keys in places {
             if self.places.len() < self.limit {
