@@ -1,10 +1,12 @@
+use std::cell::Cell;
 use std::cmp::Ordering;
+use std::pin::Pin;
 
 use futures_lite::future::block_on;
 use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use serde_json::{Value, json};
-use storage_engine::vector::Unpaced;
+use storage_engine::vector::{Pace, Unpaced};
 
 use super::*;
 use crate::facets::test_support::{Facets, filterable};
@@ -144,6 +146,47 @@ fn a_document_has_a_bounded_number_of_places() {
 fn both_directions_of_a_field_order() {
     let facets = Facets::with(filterable(&["n"]), [json!({"n": [1, 5]}), json!({"n": [1, 9]}), json!({"n": 0})]);
     assert_eq!(page(&facets, &["n:asc", "n:asc", "n:desc"], SortMode::Search), [2, 1, 0]);
+}
+
+/// Counts pauses, one of which is always due.
+#[derive(Default)]
+struct Pauses(Cell<usize>);
+
+impl Pace for Pauses {
+    fn due(&self) -> bool {
+        true
+    }
+
+    fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        self.0.set(self.0.get() + 1);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// The second criterion of many documents that are equal in the first one was once read without a pause.
+#[test]
+fn large_groups_give_way() {
+    let documents = (0..3200).map(|at| json!({"same": 1, "own": 10_000 - at}));
+    let facets = Facets::with(filterable(&["same", "own"]), documents);
+    let criteria = [SortCriterion::field("same", false), SortCriterion::field("own", false)];
+    let pauses = Pauses::default();
+    let walked = block_on(top::walk(&facets, &criteria, &facets.documents, 3, (SortMode::Documents, &pauses)));
+    let numbers: Vec<u32> =
+        walked.expect("memory does not fail").expect("a field").iter().map(|(_, document)| document.0).collect();
+    assert_eq!(numbers, [3199, 3198, 3197]);
+    assert!(pauses.0.get() >= 100, "{}", pauses.0.get());
+}
+
+/// Documents that the second criterion drops make room for those of further values of the first one.
+#[test]
+fn a_page_is_filled_behind_dropped_documents() {
+    let document = |at: u32| json!({"n": at, "m": if at < 20 { Value::Null } else { at.into() }});
+    let facets = Facets::with(filterable(&["n", "m"]), (0..40).map(document));
+    let criteria = [SortCriterion::field("n", false), SortCriterion::field("m", false)];
+    let walked = block_on(top::walk(&facets, &criteria, &facets.documents, 3, (SortMode::Documents, &Unpaced)));
+    let numbers: Vec<u32> =
+        walked.expect("memory does not fail").expect("a field").iter().map(|(_, document)| document.0).collect();
+    assert_eq!(numbers, [20, 21, 22]);
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub(super) async fn walk(
     let (first, rest) = KeyReader::new(source, criteria).split_first();
     let Some((Target::Field(Some(field)), descending)) = first else { return Ok(None) };
     let columns = source.columns();
-    let walk = Walk { columns, field, descending, candidates, rest, limit, mode, page: Vec::new() };
+    let walk = Walk { columns, field, descending, candidates, rest, limit, mode };
     walk.run(pace).await.map(Some)
 }
 
@@ -125,66 +125,105 @@ struct Walk<'c> {
     rest: KeyReader<'c>,
     limit: usize,
     mode: SortMode,
-    page: Vec<(SortKeys, LocalDocId)>,
+}
+
+/// Candidates that are equal in the first criterion.
+type Group = (SortKey, RoaringBitmap);
+
+/// What a walk has met.
+struct Met {
+    groups: Vec<Group>,
+    /// Candidates that may still come in a group.
+    remaining: RoaringBitmap,
+    /// So many documents are still to be met.
+    missing: u64,
+}
+
+impl Met {
+    /// Takes the documents of one value that were not met before.
+    fn take(&mut self, key: SortKey, documents: RoaringBitmap) -> ControlFlow<()> {
+        if self.missing == 0 || self.remaining.is_empty() {
+            return ControlFlow::Break(());
+        }
+        let group = documents & &self.remaining;
+        self.remaining -= &group;
+        self.push(key, group);
+        ControlFlow::Continue(())
+    }
+
+    fn push(&mut self, key: SortKey, group: RoaringBitmap) {
+        if !group.is_empty() {
+            self.missing = self.missing.saturating_sub(group.len());
+            self.groups.push((key, group));
+        }
+    }
 }
 
 impl Walk<'_> {
-    async fn run(mut self, pace: &dyn Pace) -> Result<Vec<(SortKeys, LocalDocId)>, ColumnError> {
+    /// Groups are read after the walk that met them: the keys of a large one take long, and a visit cannot pause.
+    async fn run(self, pace: &dyn Pace) -> Result<Vec<(SortKeys, LocalDocId)>, ColumnError> {
+        let mut page = Vec::new();
+        let (mut wanted, mut done) = (self.limit as u64, 0);
+        loop {
+            let (groups, is_over) = self.groups(wanted, pace).await?;
+            let count = groups.len();
+            for (key, group) in groups.into_iter().skip(done) {
+                if page.len() >= self.limit {
+                    break;
+                }
+                self.append(key, &group, &mut page, pace).await?;
+            }
+            if is_over || page.len() >= self.limit {
+                return Ok(page);
+            }
+            // The other criteria have dropped documents. Walking on means walking anew, so much farther.
+            (wanted, done) = (wanted.saturating_mul(2), count);
+        }
+    }
+
+    /// The first groups, with at least `wanted` documents if there are so many; and whether there are no others.
+    async fn groups(&self, wanted: u64, pace: &dyn Pace) -> Result<(Vec<Group>, bool), ColumnError> {
         let (columns, field, descending) = (self.columns, self.field, self.descending);
-        let mut remaining = self.candidates.clone();
-        let mut visit = |bits: &u64, documents: RoaringBitmap| {
-            self.take(SortKey::of_bits(*bits, descending), documents, &mut remaining)
-        };
+        let mut met = Met { groups: Vec::new(), remaining: self.candidates.clone(), missing: wanted };
+        let mut visit =
+            |bits: &u64, documents: RoaringBitmap| Ok(met.take(SortKey::of_bits(*bits, descending), documents));
         columns.walk_numbers(field, descending, &mut visit, pace).await?;
         if self.mode == SortMode::Documents {
-            remaining = self.candidates.clone();
+            met.remaining = self.candidates.clone();
         }
-        if self.page.len() < self.limit {
-            let mut visit = |value: &str, documents: RoaringBitmap| {
-                self.take(SortKey::string(value, descending), documents, &mut remaining)
-            };
+        if met.missing > 0 {
+            let mut visit =
+                |value: &str, documents: RoaringBitmap| Ok(met.take(SortKey::string(value, descending), documents));
             columns.walk_strings(field, descending, &mut visit, pace).await?;
         }
-        if self.page.len() < self.limit {
-            let without = match self.mode {
-                SortMode::Search => remaining,
-                SortMode::Documents => self.candidates - columns.flagged(field, Flag::Exists)?,
-            };
-            self.append(SortKey::Missing, &without)?;
+        if met.missing == 0 {
+            return Ok((met.groups, false));
         }
-        Ok(self.page)
+        let without = match self.mode {
+            SortMode::Search => std::mem::take(&mut met.remaining),
+            SortMode::Documents => self.candidates - columns.flagged(field, Flag::Exists)?,
+        };
+        met.push(SortKey::Missing, without);
+        Ok((met.groups, true))
     }
 
-    /// Takes the documents of one value that were not met before.
-    fn take(
-        &mut self,
+    /// Appends the documents of a group, as far as the page has room.
+    async fn append(
+        &self,
         key: SortKey,
-        documents: RoaringBitmap,
-        remaining: &mut RoaringBitmap,
-    ) -> Result<ControlFlow<()>, ColumnError> {
-        if self.page.len() >= self.limit || remaining.is_empty() {
-            return Ok(ControlFlow::Break(()));
-        }
-        let group = documents & &*remaining;
-        *remaining -= &group;
-        self.append(key, &group)?;
-        Ok(ControlFlow::Continue(()))
-    }
-
-    /// Appends documents that are equal in the first criterion, as far as the page has room.
-    fn append(&mut self, key: SortKey, group: &RoaringBitmap) -> Result<(), ColumnError> {
-        let room = self.limit - self.page.len();
+        group: &RoaringBitmap,
+        page: &mut Vec<(SortKeys, LocalDocId)>,
+        pace: &dyn Pace,
+    ) -> Result<(), ColumnError> {
+        let room = self.limit - page.len();
         if self.rest.is_empty() {
-            let places =
-                group.iter().take(room).map(|document| (SortKeys::from_iter([key.clone()]), LocalDocId(document)));
-            self.page.extend(places);
+            let places = group.iter().take(room);
+            page.extend(places.map(|document| (SortKeys::from_iter([key.clone()]), LocalDocId(document))));
             return Ok(());
         }
-        let mut least = Least::new(&self.rest, room, self.mode);
-        group.iter().try_for_each(|document| least.add(LocalDocId(document)))?;
-        for (mut keys, document) in least.places.into_sorted_vec() {
+        for (mut keys, document) in read(&self.rest, group, room, (self.mode, pace)).await? {
             keys.insert(0, key.clone());
-            self.page.push((keys, document));
+            page.push((keys, document));
         }
         Ok(())
     }
