@@ -17,7 +17,7 @@ use crate::facets::{FacetError, FacetSource};
 use crate::fields::FieldsMap;
 use crate::ids::{DocId, Epoch, FieldId, LocalDocId, PartitionNo};
 use crate::kept::Kept;
-use crate::query::{FieldTable, PrefixRange, QueryCache, Reach, TermSource};
+use crate::query::{Faults, FieldTable, PrefixRange, QueryCache, Reach, TermSource};
 use crate::rank::champions::ChampionLists;
 use crate::search::KeptAnswers;
 use crate::settings::Settings;
@@ -53,14 +53,15 @@ pub struct EpochFacts {
 /// One partition at one epoch: a snapshot with what its core keeps in memory. Lives as long as a search needs it.
 ///
 /// Lookups that the ranking makes cannot fail half way: when a page turns out damaged they answer as if nothing were there, and
-/// `take_fault` then says so; whoever answers a request asks for it at the end and fails the request.
+/// `fault_since` then says so; whoever answers a question asks for it at the end and fails the question. From the first such page on
+/// nothing is remembered of earlier searches, since it may lack what could not be read.
 pub struct PartitionReader {
     snapshot: Snapshot,
     number: PartitionNo,
     facts: EpochFacts,
     memory: PartitionMemory,
     terms: RefCell<Kept<Box<str>, Rc<RoaringBitmap>>>,
-    damage: RefCell<Option<String>>,
+    faults: Faults,
     queries: QueryCache,
     champions: ChampionLists,
     kept_answers: KeptAnswers,
@@ -76,7 +77,7 @@ impl PartitionReader {
             facts,
             memory,
             terms: RefCell::default(),
-            damage: RefCell::default(),
+            faults: Faults::default(),
             queries: QueryCache::default(),
             champions: ChampionLists::default(),
             kept_answers: KeptAnswers::default(),
@@ -243,8 +244,12 @@ impl PartitionReader {
     }
 
     /// Answers to questions about words.
-    pub fn kept_answers(&self) -> &KeptAnswers {
-        &self.kept_answers
+    pub fn kept_answers(&self) -> Option<&KeptAnswers> {
+        self.is_undamaged().then_some(&self.kept_answers)
+    }
+
+    fn is_undamaged(&self) -> bool {
+        self.faults.count() == 0
     }
 
     /// A document's stored form; `None` when the partition has no such document.
@@ -297,10 +302,10 @@ impl PartitionReader {
         Ok(())
     }
 
-    /// The value, or the default with the failure kept for `take_fault`.
+    /// The value, or the default with the failure noted for `fault_since`.
     fn keep_damage<T: Default>(&self, result: Result<T, PartitionError>) -> T {
         result.unwrap_or_else(|error| {
-            self.damage.borrow_mut().get_or_insert_with(|| error.to_string());
+            self.faults.note(error.to_string());
             T::default()
         })
     }
@@ -369,19 +374,20 @@ impl TermSource for PartitionReader {
         self.memory.dictionary.kind(term) == Some(TermKind::Tolerant)
     }
 
-    fn take_fault(&self) -> Option<String> {
-        let fault = self.damage.borrow_mut().take()?;
-        // What was kept meanwhile may lack what could not be read.
-        while self.forget_some() {}
-        Some(fault)
+    fn fault_count(&self) -> u64 {
+        self.faults.count()
+    }
+
+    fn fault_since(&self, count: u64) -> Option<String> {
+        self.faults.since(count)
     }
 
     fn cache(&self) -> Option<&QueryCache> {
-        Some(&self.queries)
+        self.is_undamaged().then_some(&self.queries)
     }
 
     fn champions(&self) -> Option<&ChampionLists> {
-        Some(&self.champions)
+        self.is_undamaged().then_some(&self.champions)
     }
 
     fn word_count(&self, doc: u32, field: FieldId) -> Option<u8> {

@@ -1,5 +1,6 @@
 //! What ranking needs to know of a partition's inverted index.
 
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use roaring::RoaringBitmap;
@@ -109,13 +110,45 @@ pub trait TermSource {
         found
     }
 
-    /// What went wrong while reading since the last call: a search that read less than there is must not be answered.
-    fn take_fault(&self) -> Option<String> {
+    /// How often reading has failed so far. Who answers a question notes it at the start.
+    fn fault_count(&self) -> u64 {
+        0
+    }
+
+    /// What went wrong while reading since `count` failures were noted: a question during which less may have been read than
+    /// there is must not be answered.
+    fn fault_since(&self, _count: u64) -> Option<String> {
         None
     }
 
     /// How many indexed words the field of the document holds, where that is at most 30.
     fn word_count(&self, doc: u32, field: FieldId) -> Option<u8>;
+}
+
+/// Failures to read, which are counted and never taken away: of several searches that take turns each must notice those that came
+/// while it ran, whoever met them.
+#[derive(Default)]
+pub struct Faults {
+    count: Cell<u64>,
+    last: RefCell<String>,
+}
+
+impl Faults {
+    /// Adds one.
+    pub fn note(&self, fault: String) {
+        self.count.set(self.count.get() + 1);
+        *self.last.borrow_mut() = fault;
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.count.get()
+    }
+
+    /// The last one, if there were more than `count`.
+    pub fn since(&self, count: u64) -> Option<String> {
+        (self.count.get() > count).then(|| self.last.borrow().clone())
+    }
 }
 
 /// What a search must know of each field, by its number.
@@ -190,5 +223,25 @@ impl FieldTable {
     /// Which fields are searched, for error checks of `attributesToSearchOn`.
     pub fn searched(&self) -> impl Iterator<Item = FieldId> {
         self.rows.iter().enumerate().filter(|(_, row)| row.searched).map(|(at, _)| FieldId(at as u16))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A search that was answered once took the fault away from another that had met it and was not yet at its end.
+    #[test]
+    fn searches_that_take_turns_all_notice_a_fault() {
+        let faults = Faults::default();
+        let (one, other) = (faults.count(), faults.count());
+        assert_eq!(faults.since(one), None);
+        faults.note("page 3 is damaged".into());
+        let later = faults.count();
+        faults.note("page 4 is damaged".into());
+        for count in [one, other, later] {
+            assert_eq!(faults.since(count).as_deref(), Some("page 4 is damaged"));
+        }
+        assert_eq!(faults.since(faults.count()), None);
     }
 }

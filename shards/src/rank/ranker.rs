@@ -232,7 +232,7 @@ impl Ranker {
     /// The answer. `expired` says that time ran out: what was not ranked follows by document number. Fails when something
     /// could not be read.
     pub fn finish(mut self, expired: bool) -> Result<RankedPart, String> {
-        if let Some(fault) = self.fault.take().or_else(|| self.source.take_fault()) {
+        if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
         let wanted = self.wanted();

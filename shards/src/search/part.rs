@@ -77,6 +77,16 @@ pub async fn answer_part(
     question: PartQuestion,
     pacer: &dyn Pacer,
 ) -> Result<PartReply, SearchError> {
+    let faults = partition.fault_count();
+    let reply = answer(partition.clone(), question, pacer).await?;
+    partition.fault_since(faults).map_or(Ok(reply), |fault| Err(SearchError::Partition(fault)))
+}
+
+async fn answer(
+    partition: Rc<dyn SearchPartition>,
+    question: PartQuestion,
+    pacer: &dyn Pacer,
+) -> Result<PartReply, SearchError> {
     match question {
         PartQuestion::Resolve { nodes, fields, by_attribute } => {
             doing("resolve");
@@ -85,13 +95,13 @@ pub async fn answer_part(
             for node in nodes.iter() {
                 facts.push(node.answer(&*partition, (&fields, by_attribute), counted.as_deref(), pacer).await);
             }
-            partition.take_fault().map_or(Ok(PartReply::Facts(facts)), |fault| Err(SearchError::Partition(fault)))
+            Ok(PartReply::Facts(facts))
         }
         PartQuestion::CountTerms { plan, shard } => {
             let node_docs = prepare(&partition, &plan, pacer).await;
             let counted = shard_docs(&*partition, shard.as_deref())?;
             let counts = count_terms(&plan, &node_docs, counted.as_deref(), pacer).await;
-            partition.take_fault().map_or(Ok(PartReply::Counts(counts)), |fault| Err(SearchError::Partition(fault)))
+            Ok(PartReply::Counts(counts))
         }
         PartQuestion::Rank(question) => rank(partition, question, pacer).await,
         PartQuestion::Narrow { searches, facets } => narrow(&partition, &searches, facets.as_deref(), pacer).await,

@@ -47,7 +47,7 @@ impl SearchPartition for PartitionReader {
     }
 
     fn kept_answers(&self) -> Option<&KeptAnswers> {
-        Some(PartitionReader::kept_answers(self))
+        PartitionReader::kept_answers(self)
     }
 
     fn vectors(&self) -> Option<&PartitionVectors> {

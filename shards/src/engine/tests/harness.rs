@@ -153,7 +153,7 @@ impl Bench {
                 let of_term = all.entry(term.to_owned()).or_default();
                 let (docs, mut places): (Vec<u32>, _) = (docs.iter().collect(), Vec::new());
                 reader.packed(term, &docs, &mut places);
-                assert_eq!(reader.take_fault(), None);
+                assert_eq!(reader.fault_since(0), None);
                 let mut seen = 0;
                 for of_doc in places.chunk_by(|a, b| a >> 32 == b >> 32) {
                     seen += 1;
