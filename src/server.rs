@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 use shards::mesh::Mesh;
-use shards::placement::{default_core_count, host_cpus};
+use shards::placement::{default_core_count, host_cpus, memory_bytes};
 use shards::runtime::{CoresConfig, Runtime, run_cores};
 use storage_engine::io::uring::UringDisk;
 
@@ -57,6 +57,9 @@ fn run(options: Options) -> Result<u8, StartError> {
         MasterKeyAdvice::Fine => {}
         MasterKeyAdvice::Warn(text) => eprintln!("{text}"),
         MasterKeyAdvice::Refuse(text) => return Err(text.into()),
+    }
+    if options.personalization_api_key.is_some() {
+        tracing::warn!("searches cannot be personalized: --experimental-personalization-api-key has no effect");
     }
     let open_files = preflight::prepare_open_files();
     preflight::check_io_uring()?;
@@ -177,7 +180,7 @@ async fn start_app(shared: &Arc<Shared>, runtime: &Rc<dyn Runtime>, mesh: Mesh<Q
     }
 }
 
-/// The bounds of one core's connections, from what the machine allows to all of them.
+/// The bounds of one core's connections, from what the machine or the container allows to all of them.
 fn limits(options: &Options, open_files: u64, core_count: u16) -> Limits {
     let defaults = Limits::default();
     let connections = open_files.saturating_mul(CONNECTION_FILES_PERCENT) / 100 / u64::from(core_count);
@@ -189,11 +192,4 @@ fn limits(options: &Options, open_files: u64, core_count: u16) -> Limits {
         body_bytes_max: usize::try_from(memory_share.max(one_body)).unwrap_or(usize::MAX),
         ..defaults
     }
-}
-
-/// The machine's memory in bytes, 0 when it cannot be told.
-fn memory_bytes() -> u64 {
-    // SAFETY: `sysconf` takes no pointers and only reads.
-    let (pages, page_bytes) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page_bytes).unwrap_or(0))
 }

@@ -77,7 +77,14 @@ pub struct CoreTls {
 impl Tls {
     /// Reads the files and checks that they fit. `None` when there is no certificate or no key: plain HTTP.
     pub fn load(options: &TlsOptions) -> Result<Option<Tls>, TlsError> {
-        let (Some(cert_path), Some(key_path)) = (&options.cert_path, &options.key_path) else { return Ok(None) };
+        let (cert_path, key_path) = match (&options.cert_path, &options.key_path) {
+            (Some(cert_path), Some(key_path)) => (cert_path, key_path),
+            (None, None) => return Ok(None),
+            _ => {
+                tracing::warn!("only one of --ssl-cert-path and --ssl-key-path is given: TLS is off");
+                return Ok(None);
+            }
+        };
         let provider = Arc::new(crypto::default_provider());
         let chain = read_certificates(cert_path, "--ssl-cert-path")?;
         let key = read_key(key_path)?;

@@ -67,50 +67,6 @@ pub struct ImportOptions {
     pub ignore_if_db_exists: bool,
 }
 
-/// Where snapshots are sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct S3Options {
-    /// URL of the bucket.
-    pub bucket_url: String,
-    /// Its region.
-    pub bucket_region: String,
-    /// Its name.
-    pub bucket_name: String,
-    /// Beginning of the names of snapshots in it.
-    pub snapshot_prefix: String,
-    /// How to prove who we are.
-    pub credentials: S3Credentials,
-    /// Parts sent at the same time.
-    pub in_flight_parts_max: usize,
-    /// 0 to 9.
-    pub compression_level: u32,
-    /// Validity of a signature, in seconds.
-    pub signature_seconds: u64,
-    /// Size of a part, in bytes.
-    pub part_bytes: u64,
-    /// Validity of the token of a role, in seconds.
-    pub token_seconds: u64,
-}
-
-/// Access to a bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum S3Credentials {
-    /// By a pair of keys.
-    Keys {
-        /// The public half.
-        access_key: String,
-        /// The secret half.
-        secret_key: String,
-    },
-    /// By a role that a token allows to take.
-    Role {
-        /// The role.
-        arn: String,
-        /// The file of the token.
-        token_file: PathBuf,
-    },
-}
-
 /// Everything that can be set from outside. Immutable; shared by all cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -134,10 +90,8 @@ pub struct Options {
     pub log_level: LogLevel,
     /// How a line of the log looks.
     pub logs_mode: LogsMode,
-    /// Memory that indexing may take, in bytes; `None` for two thirds of the machine's.
+    /// Memory that indexing may take, in bytes; `None` for the default of [`Self::batched_bytes_max`].
     pub indexing_bytes_max: Option<u64>,
-    /// Cores that indexing may use; `None` for half of them.
-    pub indexing_threads_max: Option<usize>,
     /// Directory of dumps.
     pub dump_dir: PathBuf,
     /// The dump to start from.
@@ -168,7 +122,8 @@ pub struct Options {
     pub searches_per_core: usize,
     /// Tasks that one batch may hold; `None` for no limit.
     pub batched_tasks_max: Option<usize>,
-    /// Bytes of payloads that one batch may hold; `None` for half of indexing's memory, at most 10 GiB.
+    /// Bytes of payloads that one batch may hold; `None` for half of [`Self::indexing_bytes_max`], at most 10 GiB, or 512 MiB
+    /// without that.
     pub batched_bytes_max: Option<u64>,
     /// What the environment says about embedders.
     pub embedders: EmbedderOptions,
@@ -176,14 +131,12 @@ pub struct Options {
     pub embedding_cache_entries: usize,
     /// Whether the headers `TaskId` and `DryRun` are obeyed.
     pub replication_parameters: bool,
-    /// Whether a database of an earlier version is upgraded.
+    /// Whether a snapshot of another version is taken.
     pub dumpless_upgrade: bool,
-    /// Key of the reranking service.
+    /// Key of the reranking service. Without effect but for a warning: searches cannot be personalized.
     pub personalization_api_key: Option<String>,
     /// Addresses outside the public network that may be called.
     pub allowed_networks: AllowedNetworks,
-    /// Where snapshots are sent.
-    pub s3: Option<S3Options>,
     /// Time for a search on a remote, in seconds.
     pub remote_search_seconds: u64,
     /// Time to connect to a remote that a write is passed to, in seconds.
@@ -272,6 +225,8 @@ impl Values {
             let text = "`--import-dump` and `--import-snapshot` cannot be used together";
             return Err(OptionsError::Usage(text.to_owned()));
         }
+        self.refuse_s3()?;
+        self.check_indexing_threads()?;
         Ok(Options {
             db_path: self.required("db-path")?,
             http_addr: self.required("http-addr")?,
@@ -284,7 +239,6 @@ impl Values {
             log_level: self.required("log-level")?,
             logs_mode: self.required("experimental-logs-mode")?,
             indexing_bytes_max: self.value::<ByteSize>("max-indexing-memory")?.map(|size| size.0),
-            indexing_threads_max: self.indexing_threads()?,
             dump_dir: self.required("dump-dir")?,
             import_dump,
             snapshot_dir: self.required("snapshot-dir")?,
@@ -309,7 +263,6 @@ impl Values {
             dumpless_upgrade: self.switch("experimental-dumpless-upgrade"),
             personalization_api_key: self.owned("experimental-personalization-api-key"),
             allowed_networks: self.value("experimental-allowed-ip-networks")?.unwrap_or_default(),
-            s3: self.s3(env)?,
             remote_search_seconds: env_number(env, "EXPERIMENTAL_REMOTE_SEARCH_TIMEOUT_SECONDS", 25)?,
             proxy_connect_seconds: env_number(env, "EXPERIMENTAL_PROXY_CONNECT_TIMEOUT_SECONDS", 3)?,
             proxy_backoff_seconds: env_number(env, "EXPERIMENTAL_PROXY_BACKOFF_TIMEOUT_SECONDS", 25)?,
@@ -329,12 +282,11 @@ impl Values {
         }
     }
 
-    /// A number, `unlimited` or nothing.
-    fn indexing_threads(&self) -> Result<Option<usize>, OptionsError> {
+    /// A number, `unlimited` or nothing. Indexing has its own share of every core, so the number has no effect.
+    fn check_indexing_threads(&self) -> Result<(), OptionsError> {
         match self.text("max-indexing-threads") {
-            None => Ok(None),
-            Some("unlimited") => Ok(Some(usize::MAX)),
-            Some(_) => Ok(self.value::<usize>("max-indexing-threads")?.filter(|count| *count > 0)),
+            None | Some("unlimited") => Ok(()),
+            Some(_) => self.value::<usize>("max-indexing-threads").map(drop),
         }
     }
 
@@ -357,35 +309,14 @@ impl Values {
         }
     }
 
-    /// The bucket, when all that it needs is there; a part of that alone is an error.
-    fn s3(&self, env: Env<'_>) -> Result<Option<S3Options>, OptionsError> {
-        const PLACE: [&str; 4] = ["s3-bucket-url", "s3-bucket-region", "s3-bucket-name", "s3-snapshot-prefix"];
-        const KEYS: [&str; 2] = ["s3-access-key", "s3-secret-key"];
-        const ROLE: [&str; 2] = ["experimental-s3-role-arn", "experimental-s3-web-identity-token-file"];
-        if ![&PLACE[..], &KEYS, &ROLE].concat().iter().any(|name| self.text(name).is_some()) {
-            return Ok(None);
+    /// Snapshots stay where the server runs: who believes that they are sent away must learn it now, not when one is missed.
+    fn refuse_s3(&self) -> Result<(), OptionsError> {
+        match table::S3_FLAGS.iter().find(|name| self.text(name).is_some()) {
+            None => Ok(()),
+            Some(name) => {
+                Err(OptionsError::Usage(format!("snapshots cannot be sent to S3 by this server: leave `--{name}` out")))
+            }
         }
-        let by_role = ROLE.iter().any(|name| self.text(name).is_some());
-        let needed = |name: &str| {
-            let missing = || OptionsError::Usage(format!("snapshots to S3 also need `--{name}`"));
-            self.owned(name).ok_or_else(missing)
-        };
-        Ok(Some(S3Options {
-            bucket_url: needed(PLACE[0])?,
-            bucket_region: needed(PLACE[1])?,
-            bucket_name: needed(PLACE[2])?,
-            snapshot_prefix: needed(PLACE[3])?,
-            credentials: if by_role {
-                S3Credentials::Role { arn: needed(ROLE[0])?, token_file: needed(ROLE[1])?.into() }
-            } else {
-                S3Credentials::Keys { access_key: needed(KEYS[0])?, secret_key: needed(KEYS[1])? }
-            },
-            in_flight_parts_max: self.required("experimental-s3-max-in-flight-parts")?,
-            compression_level: self.required("experimental-s3-compression-level")?,
-            signature_seconds: self.required("experimental-s3-signature-duration-seconds")?,
-            part_bytes: self.required::<ByteSize>("experimental-s3-multipart-part-size")?.0,
-            token_seconds: env_number(env, "EXPERIMENTAL_S3_WEB_IDENTITY_TOKEN_DURATION_SECONDS", 3600)?,
-        }))
     }
 }
 

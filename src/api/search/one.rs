@@ -80,7 +80,7 @@ impl OneSearch {
             return Err(no_personalization());
         }
         let state = call.app.control.state();
-        answer.hits = hydrate::hits(&call.app, &state, &self.view, answer.hits).await?;
+        answer.hits = hydrate::hits(call, &state, &self.view, answer.hits).await?;
         let envelope = Envelope {
             request: &self.request,
             answer,
@@ -167,9 +167,9 @@ pub(super) fn pins(call: &Call<App>, state: &ControlState, uid: &str, request: &
     state.search_rules.pins(uid, request.query.as_deref(), now)
 }
 
-/// The error of a search for a person, without the service that this takes.
+/// The error of a search for a person.
 pub(super) fn no_personalization() -> ApiError {
-    let message = "Personalised searches need a reranking service, which this server was started without.";
+    let message = "Personalized searches are not supported by this server.";
     ApiError::new(ErrorCode::FeatureNotEnabled, message)
 }
 
