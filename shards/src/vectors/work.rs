@@ -8,7 +8,7 @@ use roaring::RoaringBitmap;
 use serde_json::Value;
 use storage_engine::ReadTree;
 use storage_engine::WriteTxn;
-use storage_engine::vector::{Config, Draft, Metric, Prepared, VectorPartition};
+use storage_engine::vector::{Config, DIMENSIONS_MAX, Draft, Metric, Prepared, VectorPartition};
 
 use super::change::{EmbedderState, is_quantized, is_user_provided};
 use super::sent::SentEntry;
@@ -188,6 +188,12 @@ impl Work {
     }
 
     async fn make(&mut self, dimensions: u32, maker: Maker<'_>) -> Result<(), PartitionError> {
+        // What a host of models gives is not bounded by the settings.
+        if dimensions > DIMENSIONS_MAX {
+            return Err(PartitionError::Vectors(format!(
+                "{dimensions} numbers are too many, {DIMENSIONS_MAX} are allowed"
+            )));
+        }
         let folder = format!("e{}-{}", maker.epoch, maker.made);
         *maker.made += 1;
         let metric = if is_quantized(&self.embedder) { Metric::Hamming } else { Metric::Cosine };

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use shards::error::UserError;
 use shards::settings::Settings;
+use storage_engine::vector::DIMENSIONS_MAX;
 
 use super::check::{object, one_of, or_null, string};
 use super::{DEFAULT_TEMPLATE, DEFAULT_TEMPLATE_BYTES};
@@ -374,8 +375,12 @@ fn check_taken_back(source: &str, change: &Map<String, Value>) -> Result<(), Fau
 }
 
 fn check_values(fields: &Map<String, Value>) -> Result<(), Fault> {
-    if fields.get("dimensions").and_then(Value::as_u64) == Some(0) {
-        return Err(Fault::settings("`dimensions` must be at least 1"));
+    match fields.get("dimensions").and_then(Value::as_u64) {
+        Some(0) => return Err(Fault::settings("`dimensions` must be at least 1")),
+        Some(count) if count > u64::from(DIMENSIONS_MAX) => {
+            return Err(Fault::settings(format!("`dimensions` must be at most {DIMENSIONS_MAX}")));
+        }
+        _ => {}
     }
     if let Some(url) = fields.get("url").and_then(Value::as_str)
         && !is_absolute_url(url)

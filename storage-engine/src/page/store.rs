@@ -40,6 +40,16 @@ pub enum OpenError {
         /// Epoch of the older state.
         oldest: u64,
     },
+    /// The file was cut off.
+    #[error("{file}: {wanted} bytes are in use, but the file has only {bytes}; restore it from a dump or a replica")]
+    TooShort {
+        /// The store's file.
+        file: String,
+        /// Bytes of the file.
+        bytes: u64,
+        /// Bytes of its state.
+        wanted: u64,
+    },
     /// The free list is damaged.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -198,6 +208,14 @@ impl PageStore {
         let Some((meta, slot)) = newest else {
             return Err(OpenError::TooNew { file: name, wanted: accepted, oldest });
         };
+        // Pages behind the end of the file would be read as part of its map, which the system answers by ending the process.
+        if PageNo(meta.page_count).offset() > file.len() {
+            return Err(OpenError::TooShort {
+                file: name,
+                bytes: file.len(),
+                wanted: PageNo(meta.page_count).offset(),
+            });
+        }
         for (_, dropped) in whole.iter().filter(|(other, _)| other.epoch > meta.epoch) {
             // It must not come back: the next commit reuses its pages before it takes its meta page.
             file.write_at(dropped.offset(), vec![0; PAGE_BYTES]).await?;

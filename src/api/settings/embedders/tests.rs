@@ -51,6 +51,8 @@ fn bodies_are_checked_at_the_request() {
         (json!({"source": "userProvided"}), SETTINGS_CODE),
         (json!({"source": "userProvided", "dimensions": 2}), ""),
         (json!({"source": "userProvided", "dimensions": 0}), SETTINGS_CODE),
+        (json!({"source": "userProvided", "dimensions": 65536}), ""),
+        (json!({"source": "userProvided", "dimensions": 65537}), SETTINGS_CODE),
         (json!({"source": "userProvided", "dimensions": 2, "model": null}), SETTINGS_CODE),
         (json!({"source": "openAi", "model": "gpt"}), SETTINGS_CODE),
         (json!({"source": "openAi", "dimensions": 1537}), SETTINGS_CODE),

@@ -139,6 +139,22 @@ fn damage(bytes: &mut Vec<u8>, rng: &mut StdRng) {
 }
 
 #[test]
+fn a_file_that_was_cut_off_is_refused() {
+    block_on(async {
+        let disk = SimDisk::new();
+        let (store, contents) = sample(&disk).await;
+        let in_use = PageNo(store.snapshot().meta().page_count).offset() as usize;
+        drop(store);
+        let mut bytes = bytes_of(&disk).await;
+        bytes.truncate(in_use);
+        let whole = open(&disk_of(bytes.clone()).await).await.expect("all that is in use is there");
+        read_all(&whole, &contents);
+        bytes.truncate(in_use - 1);
+        assert!(matches!(open(&disk_of(bytes).await).await, Err(OpenError::TooShort { .. })));
+    });
+}
+
+#[test]
 fn damaged_images_give_errors_and_no_wrong_answers() {
     block_on(async {
         let disk = SimDisk::new();
