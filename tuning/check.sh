@@ -1,5 +1,6 @@
 #!/bin/sh
-# Prints what this host has of what Skerry gains from; changes nothing. Exit code 1 where the server would not start.
+# Prints what this host has of what Skerry gains from; changes nothing. Exit code 1 where the kernel would not
+# let the server start; what a container's seccomp profile refuses is not seen here.
 bad=0
 say() { printf '%-9s %s\n' "$1" "$2"; }
 kernel=$(uname -r)
