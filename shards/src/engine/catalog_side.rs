@@ -1,21 +1,21 @@
 //! What the owner of an index's partition 0 does when asked: it keeps the catalog and coordinates batches.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use storage_engine::ReadTree;
 use uuid::Uuid;
 
 use super::messages::{Answer, EpochShare, PartitionQuestion, Place, Prepared, ReadQuestion};
 use super::types::{Batch, BatchOp, EngineError, IndexView, OpOutcome};
-use super::{Engine, answer_as};
+use super::{Engine, all_done, answer_as};
 use crate::error::UserError;
 use crate::facets::parse_filter;
 use crate::ids::{DocId, Epoch, PartitionNo};
-use crate::index::catalog::{load_record, store_record};
+use crate::index::catalog::load_record;
 use crate::index::draft::{Addition, OpError, Plan};
 use crate::index::{Catalog, Draft};
 use crate::network_shards::KeptShards;
@@ -33,10 +33,13 @@ const FIRST_EPOCH: Epoch = Epoch(1);
 
 /// An index's catalog on the core of its partition 0.
 pub struct CatalogHome {
-    committed: RefCell<Committed>,
-    pending: RefCell<Option<Pending>>,
+    pub(super) committed: RefCell<Committed>,
+    pub(super) pending: RefCell<Option<Pending>>,
+    /// The layout, and its partitions, in which a batch was begun that is neither committed nor taken back. No other begins
+    /// before it is taken back: what its partitions hold of it would be built upon.
+    pub(super) begun: Cell<Option<(u32, u16)>>,
     /// Layouts whose files go with the next batch: searches that began before the last one may still read them.
-    retired: RefCell<Vec<(u32, u16)>>,
+    pub(super) retired: RefCell<Vec<(u32, u16)>>,
 }
 
 /// The newest committed state.
@@ -127,6 +130,7 @@ impl Engine {
         let home = CatalogHome {
             committed: RefCell::new(committed),
             pending: RefCell::default(),
+            begun: Cell::default(),
             retired: RefCell::default(),
         };
         self.catalogs.borrow_mut().insert(index, Rc::new(home));
@@ -156,7 +160,7 @@ impl Engine {
                 answer_as!(answer, Answer::PartitionOpened(documents, bytes) => (documents, bytes))
             }
         });
-        let opened = try_join_all(opened).await?;
+        let opened = all_done(opened).await?;
         let whole = opened.iter().zip(&catalog.sums).all(|((documents, _), sums)| *documents == sums.documents);
         if !whole {
             return Err(PartitionError::Damaged("partition (documents are missing)").into());
@@ -233,7 +237,7 @@ impl Engine {
         let home = self.catalog(index)?;
         let Committed { catalog, view } = home.committed();
         let first = Place { index, layout: view.layout, partition: PartitionNo(0) };
-        self.abandon(&home, first).await?;
+        self.take_back(&home).await?;
         self.remove_retired(&home, index).await?;
         let epoch = Epoch(view.epoch.0 + 1);
         let settings = batch.settings.clone().unwrap_or_else(|| catalog.settings.clone());
@@ -271,11 +275,20 @@ impl Engine {
         let wanted = self.partitions_wanted(&view, documents);
         // Documents that are on the move are not compared with what they were under other settings.
         let wanted = wanted.filter(|_| !resettle::is_needed(&catalog.settings, &next.settings));
-        let pending = match wanted {
-            Some(count) => self.build_anew(&view, &catalog, next, plan, (epoch, count, cleared)).await?,
-            None => self.build(&view, &catalog, next, plan, (epoch, cleared)).await?,
+        let built = match wanted {
+            Some(count) => {
+                home.begun.set(Some((view.layout + 1, count)));
+                self.build_anew(&view, &catalog, next, plan, (epoch, count, cleared)).await
+            }
+            None => {
+                home.begun.set(Some((view.layout, view.partition_count())));
+                self.build(&view, &catalog, next, plan, (epoch, cleared)).await
+            }
         };
-        *home.pending.borrow_mut() = Some(pending);
+        match built {
+            Ok(pending) => *home.pending.borrow_mut() = Some(pending),
+            Err(error) => return Err(self.failed(&home, error).await),
+        }
         Ok(Prepared { index, epoch, outcomes, primary_key })
     }
 
@@ -319,7 +332,7 @@ impl Engine {
                         answer_as!(answer, Answer::Chosen(chosen) => chosen)
                     }
                 });
-                let mut chosen: Vec<(DocId, String)> = match try_join_all(chosen).await {
+                let mut chosen: Vec<(DocId, String)> = match all_done(chosen).await {
                     Ok(chosen) => chosen.into_iter().flatten().collect(),
                     Err(EngineError::User(error)) => return Err(OpError::User(error)),
                     Err(error) => return Err(OpError::Partition(PartitionError::Elsewhere(error.to_string()))),
@@ -360,14 +373,14 @@ impl Engine {
                 self.apply_chunks(place, count, plan).await
             }
         });
-        try_join_all(built).await?;
+        all_done(built).await?;
         self.embed_texts(first, &touched, catalog, &next).await?;
         let finished = touched.iter().map(|number| async move {
             let place = Place { partition: *number, ..first };
             let answer = self.ask_partition(place, PartitionQuestion::Finish).await;
             answer_as!(answer, Answer::Finished(delta) => delta)
         });
-        for (number, delta) in touched.iter().zip(try_join_all(finished).await?) {
+        for (number, delta) in touched.iter().zip(all_done(finished).await?) {
             next.add_delta(usize::from(number.0), &delta);
         }
         self.write_catalog(first, Some(catalog), &next, std::mem::take(&mut plan.ids), cleared).await?;
@@ -408,103 +421,6 @@ impl Engine {
         }
         next.store(before, writer.txn())?;
         home.put_writer(writer);
-        Ok(())
-    }
-
-    pub(super) async fn commit_here(&self, index: Uuid, epoch: Epoch, record: &[u8]) -> Result<Answer, EngineError> {
-        let home = self.catalog(index)?;
-        let Some(pending) = home.pending.borrow_mut().take().filter(|pending| pending.epoch == epoch) else {
-            return Err(EngineError::Gone);
-        };
-        let first = Place { index, layout: pending.layout, partition: PartitionNo(0) };
-        if let Err(error) = self.make_durable(first, &pending, record).await {
-            let before = home.view();
-            if pending.layout == before.layout {
-                self.roll_back(first, before.partition_count(), before.epoch).await?;
-            } else {
-                self.discard_layout(first, pending.catalog.partition_count()).await?;
-            }
-            return Err(error);
-        }
-        let share = share_of(&pending.catalog, epoch);
-        let published = partitions(first, share.partition_count).map(|place| {
-            let share = share.clone();
-            async move {
-                let answer = self.ask_partition(place, PartitionQuestion::Publish(share)).await;
-                answer_as!(answer, Answer::Published(bytes) => bytes)
-            }
-        });
-        // The commit stands. A core that does not answer is ending; its partition is published when it is opened again.
-        let store_bytes = join_all(published).await.into_iter().map(Result::unwrap_or_default).sum();
-        let view = self.view_of(index, pending.layout, epoch, &pending.catalog, store_bytes);
-        let before = home.view();
-        if before.layout != pending.layout {
-            home.retired.borrow_mut().push((before.layout, before.partition_count()));
-        }
-        *home.committed.borrow_mut() = Committed { catalog: Rc::new(pending.catalog), view: view.clone() };
-        Ok(Answer::View(Box::new(view)))
-    }
-
-    /// Makes the states that were built durable, that of partition 0 last.
-    async fn make_durable(&self, first: Place, pending: &Pending, record: &[u8]) -> Result<(), EngineError> {
-        let others = pending.touched.iter().filter(|number| number.0 != 0).map(|number| {
-            let place = Place { partition: *number, ..first };
-            async move {
-                let answer = self.ask_partition(place, PartitionQuestion::Commit(pending.epoch)).await;
-                answer_as!(answer, Answer::Done => ())
-            }
-        });
-        try_join_all(others).await?;
-        let home = self.partition(first)?;
-        let mut writer = home.take_writer()?;
-        store_record(writer.txn(), record)?;
-        home.put_writer(writer);
-        Ok(home.commit(pending.epoch).await?)
-    }
-
-    pub(super) async fn abort_here(&self, index: Uuid, epoch: Epoch) -> Result<Answer, EngineError> {
-        let home = self.catalog(index)?;
-        let view = home.view();
-        if view.epoch < epoch {
-            let first = Place { index, layout: view.layout, partition: PartitionNo(0) };
-            self.abandon(&home, first).await?;
-        }
-        Ok(Answer::Done)
-    }
-
-    /// Forgets whatever an earlier batch began and did not commit.
-    async fn abandon(&self, home: &CatalogHome, first: Place) -> Result<(), EngineError> {
-        let pending = home.pending.borrow_mut().take();
-        let view = home.view();
-        match pending {
-            Some(pending) if pending.layout != view.layout => {
-                let place = Place { layout: pending.layout, ..first };
-                self.discard_layout(place, pending.catalog.partition_count()).await
-            }
-            Some(_) => self.roll_back(first, view.partition_count(), view.epoch).await,
-            // A batch whose future was dropped half way leaves writers behind; beginning anew replaces them.
-            None => Ok(()),
-        }
-    }
-
-    async fn roll_back(&self, first: Place, count: u16, epoch: Epoch) -> Result<(), EngineError> {
-        let asked = partitions(first, count).map(|place| async move {
-            answer_as!(self.ask_partition(place, PartitionQuestion::Abort(epoch)).await, Answer::Done => ())
-        });
-        try_join_all(asked).await.map(drop)
-    }
-
-    /// Removes a layout that is of no use (any more).
-    pub(super) async fn discard_layout(&self, first: Place, count: u16) -> Result<(), EngineError> {
-        self.forget_layout(first, count).await;
-        Ok(self.runtime.disk().remove_dir_all(&first.folder(&self.config.root)).await?)
-    }
-
-    async fn remove_retired(&self, home: &CatalogHome, index: Uuid) -> Result<(), EngineError> {
-        let retired = std::mem::take(&mut *home.retired.borrow_mut());
-        for (layout, count) in retired {
-            self.discard_layout(Place { index, layout, partition: PartitionNo(0) }, count).await?;
-        }
         Ok(())
     }
 }

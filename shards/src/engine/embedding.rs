@@ -4,13 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use futures_util::future::try_join_all;
 use serde_json::Value;
 
 use super::catalog_side::partitions;
 use super::messages::{Answer, PartitionQuestion, Place};
 use super::types::EngineError;
-use super::{Engine, answer_as};
+use super::{Engine, all_done, answer_as};
 use crate::document::Record;
 use crate::document::primary_key::KeyFinder;
 use crate::error::UserError;
@@ -143,7 +142,7 @@ impl Engine {
                     Ok::<_, EngineError>(())
                 })
             });
-            try_join_all(hungry).await?;
+            all_done(hungry).await?;
             let filled = parts.iter_mut().filter(|part| !part.ready.is_empty());
             let least = filled.min_by_key(|part| part.ready.front().map(|(doc, _)| *doc));
             let Some(text) = least.and_then(|part| part.ready.pop_front()) else { break };
@@ -191,13 +190,13 @@ impl Engine {
             let question = PartitionQuestion::Embedded(empty.name.clone(), results);
             async move { answer_as!(self.ask_partition(place, question).await, Answer::Done => ()) }
         });
-        try_join_all(sent).await.map(drop)
+        all_done(sent).await.map(drop)
     }
 
     /// Sends each partition of a layout the changes of a batch.
     pub(super) async fn apply_plan(&self, first: Place, count: u16, plan: &Plan) -> Result<(), EngineError> {
         let sent = partitions(first, count).map(|place| self.apply_chunks(place, count, plan));
-        try_join_all(sent).await.map(drop)
+        all_done(sent).await.map(drop)
     }
 
     /// Sends the vectors of an index of one partition to those of a new layout, whose documents are there already.
@@ -242,7 +241,7 @@ impl Engine {
                 let question = PartitionQuestion::Carry(std::mem::take(carried));
                 async move { answer_as!(self.ask_partition(place, question).await, Answer::Done => ()) }
             });
-        try_join_all(sent).await.map(drop)
+        all_done(sent).await.map(drop)
     }
 }
 

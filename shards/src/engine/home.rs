@@ -43,9 +43,9 @@ pub struct PartitionHome {
     readers: RefCell<BTreeMap<Epoch, (Rc<PartitionReader>, Nanos)>>,
     writer: RefCell<Option<PartitionWriter>>,
     /// Of the state in `writer`, once it is finished.
-    built: RefCell<Option<PartitionMemory>>,
-    /// Vectors of the state in `writer`, and after its commit of the newest durable one, until they are published.
-    prepared: RefCell<PreparedVectors>,
+    built: RefCell<Option<(PartitionMemory, PreparedVectors)>>,
+    /// Vectors of the newest durable state until they are published.
+    unpublished: RefCell<PreparedVectors>,
     tokenizer: RefCell<Option<(Arc<Settings>, Rc<TextTokenizer>)>>,
 }
 
@@ -79,7 +79,7 @@ impl PartitionHome {
             readers: RefCell::default(),
             writer: RefCell::default(),
             built: RefCell::default(),
-            prepared: RefCell::default(),
+            unpublished: RefCell::default(),
             tokenizer: RefCell::default(),
         })
     }
@@ -128,7 +128,7 @@ impl PartitionHome {
             partition_count: share.partition_count,
             embedders: share.embedders.clone(),
         };
-        for (partition, prepared) in self.prepared.borrow_mut().drain(..) {
+        for (partition, prepared) in self.unpublished.borrow_mut().drain(..) {
             partition.publish(prepared);
         }
         let vectors = self.memory.borrow().vectors.renewed();
@@ -192,7 +192,7 @@ impl PartitionHome {
     pub async fn begin(&self, share: &EpochShare, before: &Settings, clear: bool) -> Result<(), PartitionError> {
         self.writer.borrow_mut().take();
         self.built.borrow_mut().take();
-        self.prepared.borrow_mut().clear();
+        self.unpublished.borrow_mut().clear();
         let facts = WriterFacts {
             fields: share.fields.clone(),
             settings: share.settings.clone(),
@@ -246,19 +246,19 @@ impl PartitionHome {
     pub async fn finish(&self) -> Result<PartitionDelta, PartitionError> {
         let mut writer = self.take_writer()?;
         let (memory, delta) = writer.finish().await?;
-        *self.prepared.borrow_mut() = writer.take_prepared();
+        *self.built.borrow_mut() = Some((memory, writer.take_prepared()));
         self.put_writer(writer);
-        *self.built.borrow_mut() = Some(memory);
         Ok(delta)
     }
 
     /// Makes what was built durable.
     pub async fn commit(&self, epoch: Epoch) -> Result<(), PartitionError> {
         let writer = self.take_writer()?;
-        let memory = self.built.borrow_mut().take().ok_or(PartitionError::NotBegun)?;
+        let (memory, prepared) = self.built.borrow_mut().take().ok_or(PartitionError::NotBegun)?;
         doing("commit");
         writer.into_txn().commit(epoch.0).await?;
         *self.memory.borrow_mut() = memory;
+        *self.unpublished.borrow_mut() = prepared;
         Ok(())
     }
 
@@ -266,20 +266,26 @@ impl PartitionHome {
     pub async fn abort(&self, epoch: Epoch) -> Result<(), PartitionError> {
         self.writer.borrow_mut().take();
         self.built.borrow_mut().take();
-        self.prepared.borrow_mut().clear();
+        self.unpublished.borrow_mut().clear();
         let store = self.store();
         let known = self.memory.borrow().vectors.clone();
         if store.epoch() <= epoch.0 && !store.is_poisoned() && !known.is_poisoned() {
             return Ok(());
         }
         // What was made durable must not be built upon, and a store that failed must be opened anew. Readers of the old
-        // opening must go first: the new one does not know of them and would use their pages again.
-        let facts: Vec<EpochFacts> = self.readers.borrow().values().map(|(reader, _)| reader.facts().clone()).collect();
-        self.readers.borrow_mut().clear();
+        // opening must go before the new one is written: it does not know of them and would use their pages again.
+        let readers = std::mem::take(&mut *self.readers.borrow_mut());
         drop(store);
-        let options = StoreOptions { create: false, at_most_epoch: Some(epoch.0) };
-        let store = PageStore::open(self.runtime.disk(), &self.path, options).await?;
-        let memory = load(&self.runtime, &store, &self.path, &known).await?;
+        let (store, memory) = match self.reopen(epoch, &known).await {
+            Ok(opened) => opened,
+            Err(error) => {
+                // Until it succeeds nothing is written, and searches go on.
+                *self.readers.borrow_mut() = readers;
+                return Err(error);
+            }
+        };
+        let facts: Vec<EpochFacts> = readers.values().map(|(reader, _)| reader.facts().clone()).collect();
+        drop(readers);
         *self.store.borrow_mut() = store;
         *self.memory.borrow_mut() = memory;
         if let Some(facts) = facts.into_iter().rfind(|facts| facts.epoch <= epoch) {
@@ -289,6 +295,17 @@ impl PartitionHome {
             self.publish(&EpochShare { epoch, fields, settings, partition_count, primary_key, embedders });
         }
         Ok(())
+    }
+
+    async fn reopen(
+        &self,
+        epoch: Epoch,
+        known: &PartitionVectors,
+    ) -> Result<(PageStore, PartitionMemory), PartitionError> {
+        let options = StoreOptions { create: false, at_most_epoch: Some(epoch.0) };
+        let store = PageStore::open(self.runtime.disk(), &self.path, options).await?;
+        let memory = load(&self.runtime, &store, &self.path, known).await?;
+        Ok((store, memory))
     }
 
     /// Rewrites the file without its free pages; bytes before and after.

@@ -5,8 +5,10 @@
 //!
 //! A batch is *prepared* (every partition builds its next state, nothing is durable), then *committed*: the partitions other
 //! than 0 make their states durable, then partition 0 does, with the catalog and the record of the batch: that is the commit. A
-//! crash before it leaves partitions with a state that is newer than the catalog's, which opening drops.
+//! crash before it leaves partitions with a state that is newer than the catalog's, which opening drops. A batch that fails is
+//! taken back in all partitions ([`batch_end`]), once none is at work on it any more.
 
+mod batch_end;
 mod catalog_side;
 mod documents;
 mod embedding;
@@ -25,6 +27,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use ahash::AHashMap;
+use futures_util::future::join_all;
 use uuid::Uuid;
 
 use self::catalog_side::CatalogHome;
@@ -79,6 +82,15 @@ macro_rules! answer_as {
     };
 }
 use answer_as;
+
+/// The values of all, or the first error, once every one has ended. A question to another core is answered to the end even
+/// when nobody waits any more: what follows must not meet a partition that is still at work on what failed elsewhere.
+async fn all_done<T, F>(asked: impl IntoIterator<Item = F>) -> Result<Vec<T>, EngineError>
+where
+    F: Future<Output = Result<T, EngineError>>,
+{
+    join_all(asked).await.into_iter().collect()
+}
 
 impl Engine {
     /// The engine of this core.

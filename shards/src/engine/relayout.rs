@@ -1,13 +1,12 @@
 //! Spreads an index that has grown over the cores: its documents go into new files, one for each core, which take the place of
 //! the old one with the commit of the batch that made the index grow.
 
-use futures_util::future::try_join_all;
 use storage_engine::ReadTree;
 
 use super::catalog_side::{Pending, partitions, share_of};
 use super::messages::{Answer, PartitionQuestion, Place};
 use super::types::{EngineError, IndexView};
-use super::{Engine, answer_as};
+use super::{Engine, all_done, answer_as};
 use crate::document::record::{Record, put_merged};
 use crate::ids::{DocId, Epoch, PartitionNo};
 use crate::index::Catalog;
@@ -65,7 +64,7 @@ impl Engine {
             let answer = self.ask_partition(place, PartitionQuestion::Finish).await;
             answer_as!(answer, Answer::Finished(delta) => delta)
         });
-        for (number, delta) in try_join_all(finished).await?.iter().enumerate() {
+        for (number, delta) in all_done(finished).await?.iter().enumerate() {
             next.add_delta(number, delta);
         }
         if !cleared {
@@ -137,7 +136,7 @@ impl Engine {
             let question = PartitionQuestion::Apply(std::mem::replace(chunk, RecordChunk::new(carried)));
             async move { answer_as!(self.ask_partition(place, question).await, Answer::Done => ()) }
         });
-        try_join_all(sent).await.map(drop)
+        all_done(sent).await.map(drop)
     }
 
     /// Copies the external ids of the old layout into the new partition 0.

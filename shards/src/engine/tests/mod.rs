@@ -1,5 +1,6 @@
 //! Whole engines on simulated cores.
 
+mod failures;
 mod harness;
 mod model;
 mod recovery;

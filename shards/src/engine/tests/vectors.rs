@@ -26,14 +26,14 @@ use crate::vectors::*;
 
 const DIMENSIONS: usize = 4;
 
-/// Embeds the field `t`: the same text always gives the same vector.
+/// Embeds the field `t`: the same text always gives the same vector, one of a wrong length when it says so.
 #[derive(Default)]
 struct FakeHost {
     /// Texts that were embedded.
     asked: RefCell<Vec<String>>,
 }
 
-fn fake() -> Rc<dyn EmbedderHost> {
+pub(super) fn fake() -> Rc<dyn EmbedderHost> {
     Rc::new(FakeHost::default())
 }
 
@@ -60,7 +60,8 @@ impl EmbedderHost for FakeHost {
                 return DocumentEmbedding::Unchanged;
             }
             self.asked.borrow_mut().push(text.clone());
-            DocumentEmbedding::Replace(vec![(0, of_text(&text))])
+            let vector = if text.contains("wrong") { vec![1.0] } else { of_text(&text) };
+            DocumentEmbedding::Replace(vec![(0, vector)])
         };
         let found = request.documents.iter().map(embed).collect();
         async move { Ok(found) }.boxed_local()
@@ -71,7 +72,7 @@ impl EmbedderHost for FakeHost {
     }
 }
 
-fn settings(quantized: bool) -> Settings {
+pub(super) fn settings(quantized: bool) -> Settings {
     let mut given = json!({"source": "userProvided", "dimensions": DIMENSIONS});
     if quantized {
         given["binaryQuantized"] = true.into();
@@ -164,7 +165,7 @@ fn shown(model: &Model) -> BTreeMap<u32, Value> {
     model.iter().map(show).collect()
 }
 
-async fn stored(bench: &Bench, view: &IndexView) -> BTreeMap<u32, Value> {
+pub(super) async fn stored(bench: &Bench, view: &IndexView) -> BTreeMap<u32, Value> {
     let query = DocumentsQuery { limit: u64::MAX, vectors: true, ..DocumentsQuery::default() };
     let page = bench.engine.documents(view, query).await.unwrap();
     let document = |document| -> (u32, Value) {
