@@ -163,7 +163,11 @@ impl Draft {
     pub async fn add(&mut self, addition: Addition<'_>, kept: Option<&KeptShards>) -> Result<OpOutcome, OpError> {
         let names_before = self.fields.len();
         let records_before = self.records.mark();
-        match self.read(&addition).await {
+        let read = match self.read(&addition).await {
+            Ok((key, documents)) => self.check_new(&addition, &documents, kept).await.map(|()| (key, documents)),
+            Err(error) => Err(error),
+        };
+        match read {
             Ok((key, documents)) => {
                 self.primary_key = key;
                 self.admit(&addition, documents, kept).await
@@ -235,7 +239,6 @@ impl Draft {
         documents: Admitted,
         kept: Option<&KeptShards>,
     ) -> Result<OpOutcome, OpError> {
-        self.check_new(addition, &documents, kept)?;
         let mut distinct = RoaringBitmap::new();
         let mut passed_over: AHashSet<String> = AHashSet::new();
         for (id, change) in documents {
@@ -265,7 +268,7 @@ impl Draft {
     }
 
     /// Checks that new documents bring the vectors that nobody else can make.
-    fn check_new(
+    async fn check_new(
         &self,
         addition: &Addition<'_>,
         documents: &Admitted,
@@ -283,6 +286,9 @@ impl Draft {
                 && let Some(name) = missing_entry(&self.settings, self.vectors(*change))?
             {
                 return Err(missing(name, Some(id)).into());
+            }
+            if self.runtime.should_yield() {
+                self.runtime.yield_now().await;
             }
         }
         Ok(())

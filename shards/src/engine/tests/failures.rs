@@ -122,3 +122,22 @@ fn a_refused_document_does_not_fail_the_next_batch() {
         });
     }
 }
+
+/// The key of an addition that was refused for its vectors was once kept by the batch, and its names with it.
+#[test]
+fn a_refused_addition_leaves_no_primary_key() {
+    let disk: Rc<dyn Disk> = Rc::new(SimDisk::new());
+    run(&disk, 1, 1, config(None, 10), |bench| async move {
+        let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        let first = Batch { settings: Some(Arc::new(only("given"))), ..batch(Vec::new()) };
+        let (view, _) = bench.batch(&view, first).await;
+        let names = view.fields.len();
+        let without_vectors = add(Method::Replace, &json!([{"bookId": 1, "title": "x"}]));
+        let (view, outcomes) = bench.batch(&view, batch(vec![without_vectors, BatchOp::Clear])).await;
+        assert_eq!(outcomes, [Err("vector_embedding_error"), Ok(OpOutcome::default())]);
+        assert_eq!((view.primary_key.as_deref(), view.fields.len()), (None, names));
+        let other_key = add(Method::Replace, &json!([{"id": 1, "_vectors": {"given": [1, 2, 3, 4]}}]));
+        let (view, outcomes) = bench.batch(&view, batch(vec![other_key])).await;
+        assert_eq!((outcomes[0], view.primary_key.as_deref()), (Ok(OpOutcome { documents: 1, named: 1 }), Some("id")));
+    });
+}
