@@ -14,7 +14,7 @@ use super::types::{Batch, BatchOp, EngineError, IndexView, OpOutcome};
 use super::{Engine, all_done, answer_as};
 use crate::error::UserError;
 use crate::facets::parse_filter;
-use crate::ids::{DocId, Epoch, PartitionNo};
+use crate::ids::{Epoch, PartitionNo};
 use crate::index::catalog::load_record;
 use crate::index::draft::{Addition, OpError, Plan};
 use crate::index::{Catalog, Draft};
@@ -332,13 +332,12 @@ impl Engine {
                         answer_as!(answer, Answer::Chosen(chosen) => chosen)
                     }
                 });
-                let mut chosen: Vec<(DocId, String)> = match all_done(chosen).await {
-                    Ok(chosen) => chosen.into_iter().flatten().collect(),
+                let chosen = match all_done(chosen).await {
+                    Ok(chosen) => chosen,
                     Err(EngineError::User(error)) => return Err(OpError::User(error)),
                     Err(error) => return Err(OpError::Partition(PartitionError::Elsewhere(error.to_string()))),
                 };
-                chosen.sort_unstable();
-                draft.delete_chosen(chosen)
+                draft.delete_chosen(chosen.into_iter().flatten()).await
             }
             BatchOp::Clear => Ok(draft.clear()),
             BatchOp::Edit { replaced, deleted } => draft.edit(replaced, deleted).await,

@@ -348,13 +348,19 @@ impl Draft {
     }
 
     /// Deletes documents that were chosen in the state before the batch; those that an earlier operation has deleted are
-    /// passed over.
-    pub fn delete_chosen(&mut self, chosen: Vec<(DocId, String)>) -> Result<OpOutcome, OpError> {
+    /// passed over. Their order does not matter.
+    pub async fn delete_chosen(
+        &mut self,
+        chosen: impl IntoIterator<Item = (DocId, String)>,
+    ) -> Result<OpOutcome, OpError> {
         let mut deleted = 0;
         for (doc, id) in chosen {
             if self.number(&id)? == Some(doc.0) {
                 self.delete(&id, doc.0)?;
                 deleted += 1;
+            }
+            if self.runtime.should_yield() {
+                self.runtime.yield_now().await;
             }
         }
         Ok(OpOutcome { documents: deleted, named: deleted })

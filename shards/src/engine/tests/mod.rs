@@ -3,6 +3,7 @@
 mod failures;
 mod harness;
 mod model;
+mod pauses;
 mod recovery;
 mod search;
 mod vectors;
