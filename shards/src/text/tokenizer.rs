@@ -5,6 +5,7 @@
 //! of the time, because no token has to be built and no language detected. A property test holds the two equal.
 
 use std::cell::OnceCell;
+use std::ops::ControlFlow;
 
 use charabia::normalizer::NormalizerOption;
 use charabia::{Language, SeparatorKind, Token, TokenKind, Tokenizer, TokenizerBuilder};
@@ -113,30 +114,35 @@ impl TextTokenizer {
         showing.with_dependent(|_, tokenizer| tokenizer.tokenize_with_allow_list(text, languages).collect())
     }
 
-    /// Calls `each` with every piece of a text in order. `scratch` is overwritten.
+    /// Calls `each` with every piece of a text in order, until it breaks off. `scratch` is overwritten.
     pub fn visit(
         &self,
         text: &str,
         languages: Option<&[Language]>,
         scratch: &mut String,
-        mut each: impl FnMut(Piece<'_>),
+        mut each: impl FnMut(Piece<'_>) -> ControlFlow<()>,
     ) {
-        if self.plain && languages.is_none() && text.is_ascii() {
-            return self.visit_ascii(text, scratch, &mut each);
-        }
-        self.configured.with_dependent(|_, tokenizer| {
-            for token in tokenizer.tokenize_with_allow_list(text, languages) {
-                match token.kind {
+        // That it broke off is no news to the caller.
+        let _ = if self.plain && languages.is_none() && text.is_ascii() {
+            self.visit_ascii(text, scratch, &mut each)
+        } else {
+            self.configured.with_dependent(|_, tokenizer| {
+                tokenizer.tokenize_with_allow_list(text, languages).try_for_each(|token| match token.kind {
                     TokenKind::Word => each(Piece::Word(token.lemma())),
                     TokenKind::StopWord => each(Piece::StopWord),
                     TokenKind::Separator(kind) => each(Piece::Separator(kind)),
-                    TokenKind::Unknown => {}
-                }
-            }
-        });
+                    TokenKind::Unknown => ControlFlow::Continue(()),
+                })
+            })
+        };
     }
 
-    fn visit_ascii(&self, text: &str, scratch: &mut String, each: &mut impl FnMut(Piece<'_>)) {
+    fn visit_ascii(
+        &self,
+        text: &str,
+        scratch: &mut String,
+        each: &mut impl FnMut(Piece<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         let bytes = text.as_bytes();
         let mut at = 0;
         while at < bytes.len() {
@@ -144,24 +150,25 @@ impl TextTokenizer {
                 Ascii::Soft => {
                     let spaced = matches!(bytes[at], b'.' | b',') && bytes.get(at + 1) == Some(&b' ');
                     at += 1 + usize::from(spaced);
-                    each(Piece::Separator(if spaced { SeparatorKind::Hard } else { SeparatorKind::Soft }));
+                    each(Piece::Separator(if spaced { SeparatorKind::Hard } else { SeparatorKind::Soft }))?;
                 }
                 Ascii::Hard => {
                     at += 1;
-                    each(Piece::Separator(SeparatorKind::Hard));
+                    each(Piece::Separator(SeparatorKind::Hard))?;
                 }
                 Ascii::Nul => {
-                    each(self.ascii_word("\0", scratch));
+                    each(self.ascii_word("\0", scratch))?;
                     at += 1;
                 }
                 Ascii::Word => {
                     let rest = &bytes[at..];
                     let len = rest.iter().position(|b| ASCII[usize::from(*b)] != Ascii::Word).unwrap_or(rest.len());
-                    each(self.ascii_word(&text[at..at + len], scratch));
+                    each(self.ascii_word(&text[at..at + len], scratch))?;
                     at += len;
                 }
             }
         }
+        ControlFlow::Continue(())
     }
 
     fn ascii_word<'s>(&self, word: &str, scratch: &'s mut String) -> Piece<'s> {
@@ -259,7 +266,10 @@ mod tests {
 
     fn pieces(tokenizer: &TextTokenizer, text: &str) -> Vec<String> {
         let mut found = Vec::new();
-        tokenizer.visit(text, None, &mut String::new(), |piece| found.push(format!("{piece:?}")));
+        tokenizer.visit(text, None, &mut String::new(), |piece| {
+            found.push(format!("{piece:?}"));
+            ControlFlow::Continue(())
+        });
         found
     }
 
@@ -279,6 +289,7 @@ mod tests {
             if let Piece::Word(word) = piece {
                 found.push(word.to_owned());
             }
+            ControlFlow::Continue(())
         });
         found
     }

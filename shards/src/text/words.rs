@@ -4,6 +4,8 @@
 //! the next (array items, values of the same path in different objects; an empty text or a null counts as a value). Stop words
 //! and words that are too long take a position without being indexed.
 
+use std::ops::ControlFlow;
+
 use charabia::{Language, SeparatorKind};
 
 use super::tokenizer::{Piece, TextTokenizer};
@@ -30,7 +32,8 @@ impl FieldCursor {
         self.last = Some(self.next_start());
     }
 
-    /// Calls `each` with the words of the field's next value and their positions, rising.
+    /// Calls `each` with the words of the field's next value and their positions, rising. The rest of a value beyond the last
+    /// position that is indexed is not cut: neither it nor any later value has a word to give.
     pub fn visit_value(
         &mut self,
         tokenizer: &TextTokenizer,
@@ -40,22 +43,31 @@ impl FieldCursor {
         mut each: impl FnMut(&str, u16),
     ) {
         let mut position = self.next_start();
+        if position > POSITION_MAX {
+            self.last = Some(position);
+            return;
+        }
         // Separators in front of the first word do not move it.
         let mut step = None;
-        tokenizer.visit(text, languages, scratch, |piece| match piece {
-            Piece::Separator(SeparatorKind::Hard) => step = step.map(|_| FAR),
-            Piece::Separator(SeparatorKind::Soft) => {}
-            Piece::Word("") => {}
-            Piece::Word(_) | Piece::StopWord => {
-                position = position.saturating_add(step.unwrap_or(0));
-                step = Some(1);
-                if let Piece::Word(word) = piece
-                    && word.len() <= WORD_BYTES_MAX
-                    && position <= POSITION_MAX
-                {
-                    each(word, position as u16);
+        tokenizer.visit(text, languages, scratch, |piece| {
+            match piece {
+                Piece::Separator(SeparatorKind::Hard) => step = step.map(|_| FAR),
+                Piece::Separator(SeparatorKind::Soft) => {}
+                Piece::Word("") => {}
+                Piece::Word(_) | Piece::StopWord => {
+                    position = position.saturating_add(step.unwrap_or(0));
+                    step = Some(1);
+                    if position > POSITION_MAX {
+                        return ControlFlow::Break(());
+                    }
+                    if let Piece::Word(word) = piece
+                        && word.len() <= WORD_BYTES_MAX
+                    {
+                        each(word, position as u16);
+                    }
                 }
             }
+            ControlFlow::Continue(())
         });
         self.last = Some(position);
     }
@@ -123,6 +135,22 @@ mod tests {
         let text = "a. ".repeat(9000);
         let found = of(&text);
         assert_eq!((found.len(), found.last()), (8192, Some(&65528)));
+        let default = Settings::default();
+        let found = positions(&default, &[Some(&text), None, Some("fox")]);
+        assert_eq!((found.len(), &*found[8191].0), (8192, "a"), "later values have no place left");
+    }
+
+    /// Cutting several megabytes of Japanese takes seconds, of which all but the beginning went for nothing.
+    #[test]
+    fn texts_are_cut_no_further_than_they_are_indexed() {
+        let text = "a. ".repeat(9000);
+        let (tokenizer, mut scratch) = (TextTokenizer::new(&Settings::default()), String::new());
+        // What is cut last stays in there.
+        let mut cursor = FieldCursor::default();
+        cursor.visit_value(&tokenizer, None, &format!("{text} end"), &mut scratch, |_, _| {});
+        assert_eq!(scratch, "a");
+        cursor.visit_value(&tokenizer, None, "later", &mut scratch, |_, _| {});
+        assert_eq!(scratch, "a");
     }
 
     #[test]
