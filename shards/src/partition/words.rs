@@ -1,6 +1,7 @@
 //! The words of a document, as the inverted index wants them.
 
 use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
 
 use charabia::Language;
 
@@ -10,6 +11,7 @@ use crate::document::record::Record;
 use crate::document::walk::{Leaf, LeafVisitor, Paths, literal_text};
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
+use crate::runtime::{Checkpoint, Runtime};
 use crate::settings::{Settings, covers_subtree};
 use crate::text::TextTokenizer;
 use crate::text::postings::{put_occurrences, put_varint};
@@ -17,6 +19,8 @@ use crate::text::words::{FieldCursor, is_numeric};
 
 /// Word counts above this are not kept.
 const WORD_COUNT_MAX: u32 = 30;
+/// Documents of more bytes are cut on another thread: one of several megabytes takes seconds.
+const LONG_DOCUMENT_BYTES: usize = 100 << 10;
 
 /// What the index does with the values of a field.
 #[derive(Clone, Default)]
@@ -32,7 +36,7 @@ struct FieldRole {
 /// Turns documents into words under fixed settings.
 pub struct WordReader {
     tokenizer: Rc<TextTokenizer>,
-    settings: std::sync::Arc<Settings>,
+    settings: Arc<Settings>,
     /// By field; as long as the part of the names seen so far.
     roles: Vec<FieldRole>,
     paths: Paths,
@@ -77,7 +81,7 @@ impl DocumentWords {
 
 impl WordReader {
     /// A reader under these settings.
-    pub fn new(settings: std::sync::Arc<Settings>, tokenizer: Rc<TextTokenizer>) -> Self {
+    pub fn new(settings: Arc<Settings>, tokenizer: Rc<TextTokenizer>) -> Self {
         Self { tokenizer, settings, roles: Vec::new(), paths: Paths::default(), walk: WalkState::default() }
     }
 
@@ -100,6 +104,56 @@ impl WordReader {
         self.group(terms, out);
         self.put_counts(out);
         Ok(())
+    }
+
+    /// As [`Self::read`], from the bytes of a record; a long one is cut on another thread, if one is free.
+    pub async fn read_aside(
+        &mut self,
+        runtime: &dyn Runtime,
+        names: &Arc<FieldsMap>,
+        bytes: &[u8],
+        terms: &mut Terms,
+        out: &mut DocumentWords,
+    ) -> Result<(), PartitionError> {
+        if bytes.len() > LONG_DOCUMENT_BYTES
+            && let Some((known, words)) = self.cut_aside(runtime, names, bytes).await
+        {
+            let mut numbered = Vec::with_capacity(words.terms.len());
+            let mut checkpoint = Checkpoint::default();
+            for (term, range, tolerant) in words.terms {
+                numbered.push((terms.number(known.text(term)), range, tolerant));
+                checkpoint.tick(runtime).await;
+            }
+            numbered.sort_unstable_by_key(|(term, ..)| *term);
+            *out = DocumentWords { terms: numbered, ..words };
+            return Ok(());
+        }
+        self.read(names, Record::parse(bytes)?, terms, out)
+    }
+
+    /// The words of a document, cut on another thread by a tokenizer of its own, with the terms that their numbers refer to;
+    /// `None` when that did not work.
+    async fn cut_aside(
+        &self,
+        runtime: &dyn Runtime,
+        names: &Arc<FieldsMap>,
+        bytes: &[u8],
+    ) -> Option<(Terms, DocumentWords)> {
+        let (settings, names, bytes) = (self.settings.clone(), names.clone(), bytes.to_vec());
+        let cut = Arc::new(OnceLock::new());
+        let place = cut.clone();
+        let job = Box::new(move || {
+            let tokenizer = Rc::new(TextTokenizer::new(&settings));
+            let (mut terms, mut words) = (Terms::default(), DocumentWords::default());
+            let record = Record::parse(&bytes).map_err(PartitionError::from);
+            let mut reader = WordReader::new(settings, tokenizer);
+            // Whoever asked meets an error again, and tells it.
+            if record.and_then(|record| reader.read(&names, record, &mut terms, &mut words)).is_ok() {
+                let _ = place.set((terms, words));
+            }
+        });
+        runtime.side_thread(job).await.ok()?;
+        Arc::into_inner(cut).and_then(OnceLock::into_inner)
     }
 
     /// Looks at names that are new.

@@ -253,7 +253,7 @@ impl PartitionWriter {
                 let _ = self.runtime.side_thread(Box::new(segmenter::load)).await;
             }
             let known = self.documents.contains(doc.0);
-            self.change(&mut extractor, doc, kind, record)?;
+            self.change(&mut extractor, doc, kind, record).await?;
             if self.vectors.is_active() && !chunk.carried {
                 let scratch = std::mem::take(&mut self.scratch);
                 let (old, new) = (&scratch.old_record, &scratch.new_record);
@@ -270,7 +270,7 @@ impl PartitionWriter {
         Ok(())
     }
 
-    fn change(
+    async fn change(
         &mut self,
         extractor: &mut Extractor<'_>,
         doc: LocalDocId,
@@ -298,10 +298,13 @@ impl PartitionWriter {
             None => !known,
         };
         if !unchanged {
-            for (record, words) in [(old, &mut scratch.old), (new, &mut scratch.new)] {
+            let (old_words, new_words) = (&mut scratch.old, &mut scratch.new);
+            for (record, bytes, words) in [(old, &scratch.old_record, old_words), (new, &scratch.new_record, new_words)]
+            {
                 words.clear();
-                if let Some(record) = record {
-                    self.words.read(&self.facts.fields, record, &mut self.gatherer.terms, words)?;
+                if record.is_some() {
+                    let (names, terms) = (&self.facts.fields, &mut self.gatherer.terms);
+                    self.words.read_aside(&*self.runtime, names, bytes, terms, words).await?;
                 }
             }
             self.gatherer.add(doc.0, &scratch.old, &scratch.new);

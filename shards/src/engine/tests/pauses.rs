@@ -1,17 +1,22 @@
 //! Long work of a batch gives way to other tasks of its core.
 
 use std::future::poll_fn;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 
 use serde_json::json;
-use storage_engine::Disk;
 use storage_engine::io::mem::MemDisk;
+use storage_engine::{Disk, ReadTree};
 
 use super::harness::*;
 use crate::engine::*;
-use crate::ids::{DocId, PartitionNo};
+use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::index::{Catalog, Draft};
+use crate::partition::terms::{TermNo, Terms};
+use crate::partition::trees::DOCUMENTS;
+use crate::partition::words::{DocumentWords, WordReader};
+use crate::text::TextTokenizer;
 use crate::timestamp::Timestamp;
 
 /// How often a future waits before it ends.
@@ -43,5 +48,42 @@ fn deleting_chosen_documents_gives_way() {
         let (outcome, paused) = pauses(draft.delete_chosen(chosen)).await;
         assert_eq!((outcome.unwrap(), draft.documents()), (OpOutcome { documents: 400, named: 400 }, 0));
         assert!(paused > 20, "{paused}");
+    });
+}
+
+/// Cutting a text of megabytes takes up to seconds, which the core must not spend; what is found in it stays the same.
+#[test]
+fn long_documents_are_cut_aside() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    run(&disk, 1, 1, config(None, 10_000), |bench| async move {
+        let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        let words: Vec<String> = (0..30_000).map(|number| format!("w{}", number % 9_000)).collect();
+        let documents = json!([{"id": 1, "text": "red w7 fox"}, {"id": 2, "text": format!("{} fox", words.join(" "))}]);
+        let (view, _) = bench.batch(&view, batch(vec![add(Method::Replace, &documents)])).await;
+        let found = bench.postings(&view);
+        let positions =
+            |word: &str, doc: u32| -> Vec<u16> { found[word][&doc].iter().map(|(_, position)| *position).collect() };
+        assert_eq!((positions("w7", 0), positions("fox", 0)), (vec![1], vec![2]));
+        assert_eq!((positions("w7", 1), positions("fox", 1)), (vec![7, 9_007, 18_007, 27_007], vec![30_000]));
+        let reader = bench.reader(&view, PartitionNo(0));
+        let (runtime, settings, mut terms) = (bench.engine.runtime.clone(), view.settings.clone(), Terms::default());
+        let mut cutter = WordReader::new(settings.clone(), Rc::new(TextTokenizer::new(&settings)));
+        for (doc, is_long) in [(0u32, false), (1, true)] {
+            let bytes = reader.snapshot().get(DOCUMENTS, &doc.to_be_bytes()).unwrap().unwrap();
+            let mut aside = DocumentWords::default();
+            let cut = cutter.read_aside(&*runtime, &view.fields, bytes, &mut terms, &mut aside);
+            let (done, paused) = pauses(cut).await;
+            done.unwrap();
+            assert_eq!(paused > 0, is_long);
+            let (record, mut here) = (reader.record(LocalDocId(doc)).unwrap().unwrap(), DocumentWords::default());
+            cutter.read(&view.fields, record, &mut terms, &mut here).unwrap();
+            let lists = |words: &DocumentWords| -> Vec<_> {
+                let of_term = |(term, range, tolerant): &(TermNo, Range<u32>, bool)| {
+                    (*term, words.list(range).to_vec(), *tolerant)
+                };
+                words.terms.iter().map(of_term).collect()
+            };
+            assert!(lists(&aside) == lists(&here) && aside.counts == here.counts);
+        }
     });
 }
