@@ -331,45 +331,4 @@ fn panic_response(panic: &(dyn Any + Send)) -> Response {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_lite::future::block_on;
-    use futures_lite::io::Cursor;
-    use futures_util::future::LocalBoxFuture;
-
-    use super::super::core::Limits;
-    use super::*;
-    use crate::http::{Head, Service};
-
-    struct Nothing;
-
-    impl Service for Nothing {
-        fn admit(&self, _: &Head) -> Result<u64, Response> {
-            Ok(0)
-        }
-
-        fn call(&self, _: Request) -> LocalBoxFuture<'static, Response> {
-            async { Response::empty(200) }.boxed_local()
-        }
-    }
-
-    /// Ten thousand idle connections must cost little: the state of a request under way may not lie in every one of them.
-    #[test]
-    fn an_idle_connection_is_small() {
-        let net = CoreNet::new(Rc::new(Nothing), Limits::default());
-        let watch = net.watch();
-        let connection = serve(net, watch, Cursor::new(Vec::<u8>::new()));
-        let bytes = std::mem::size_of_val(&connection);
-        assert!(bytes <= 1024, "{bytes} bytes");
-    }
-
-    /// The stop, or the deadline, may come between the arrival of a request and the look at it.
-    #[test]
-    fn a_request_that_came_before_the_end_is_answered() {
-        let net = CoreNet::new(Rc::new(Nothing), Limits::default());
-        net.drain();
-        let mut wire = Cursor::new(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec());
-        block_on(serve(net.clone(), net.watch(), &mut wire));
-        let wire = String::from_utf8(wire.into_inner()).unwrap();
-        assert!(wire.contains("HTTP/1.1 200 OK") && wire.contains("Connection: close"), "{wire:?}");
-    }
-}
+mod tests;

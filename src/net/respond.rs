@@ -79,9 +79,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 self.allow_transfer(start_ms, written_total);
             }
         }
+        self.flush_stream().await?;
         self.output = output;
         self.output.clear();
         Ok(())
+    }
+
+    /// Waits until the stream keeps nothing back. One that encrypts takes bytes before the system has taken its records, and
+    /// sends what is left of them only when it is asked to.
+    async fn flush_stream(&mut self) -> io::Result<()> {
+        let (stream, watch) = (&mut self.stream, &self.watch);
+        poll_fn(|context| {
+            let poll = Pin::new(&mut *stream).poll_flush(context);
+            if poll.is_pending() {
+                if watch.is_expired() {
+                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                }
+                watch.register(context.waker());
+            }
+            poll
+        })
+        .await
     }
 
     async fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {

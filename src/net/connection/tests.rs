@@ -1,0 +1,111 @@
+use std::cell::RefCell;
+use std::task::Context;
+
+use futures_lite::future::block_on;
+use futures_lite::io::Cursor;
+use futures_util::future::LocalBoxFuture;
+
+use super::super::core::Limits;
+use super::*;
+use crate::http::{Head, Service};
+
+struct Nothing;
+
+impl Service for Nothing {
+    fn admit(&self, _: &Head) -> Result<u64, Response> {
+        Ok(0)
+    }
+
+    fn call(&self, _: Request) -> LocalBoxFuture<'static, Response> {
+        async { Response::empty(200) }.boxed_local()
+    }
+}
+
+/// Ten thousand idle connections must cost little: the state of a request under way may not lie in every one of them.
+#[test]
+fn an_idle_connection_is_small() {
+    let net = CoreNet::new(Rc::new(Nothing), Limits::default());
+    let watch = net.watch();
+    let connection = serve(net, watch, Cursor::new(Vec::<u8>::new()));
+    let bytes = std::mem::size_of_val(&connection);
+    assert!(bytes <= 1024, "{bytes} bytes");
+}
+
+/// The stop, or the deadline, may come between the arrival of a request and the look at it.
+#[test]
+fn a_request_that_came_before_the_end_is_answered() {
+    let net = CoreNet::new(Rc::new(Nothing), Limits::default());
+    net.drain();
+    let mut wire = Cursor::new(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec());
+    block_on(serve(net.clone(), net.watch(), &mut wire));
+    let wire = String::from_utf8(wire.into_inner()).unwrap();
+    assert!(wire.contains("HTTP/1.1 200 OK") && wire.contains("Connection: close"), "{wire:?}");
+}
+
+/// A connection whose client says nothing more after its request.
+#[derive(Clone, Default)]
+struct Wire(Rc<RefCell<WireState>>);
+
+#[derive(Default)]
+struct WireState {
+    input: Vec<u8>,
+    /// Taken and not yet sent.
+    held: Vec<u8>,
+    sent: Vec<u8>,
+    /// How many bytes may be held; none is taken beyond.
+    held_bytes_max: usize,
+}
+
+impl Wire {
+    fn of(request: &[u8], held_bytes_max: usize) -> Self {
+        Self(Rc::new(RefCell::new(WireState { input: request.to_vec(), held_bytes_max, ..WireState::default() })))
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut state = self.0.borrow_mut();
+        let count = state.input.len().min(buffer.len());
+        if count == 0 {
+            return Poll::Pending;
+        }
+        buffer[..count].copy_from_slice(&state.input[..count]);
+        state.input.drain(..count);
+        Poll::Ready(Ok(count))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let mut state = self.0.borrow_mut();
+        let count = bytes.len().min(state.held_bytes_max - state.held.len());
+        if count == 0 {
+            return Poll::Pending;
+        }
+        state.held.extend_from_slice(&bytes[..count]);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.0.borrow_mut();
+        let held = std::mem::take(&mut state.held);
+        state.sent.extend_from_slice(&held);
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A stream that encrypts takes bytes before it has sent them. The end of an answer once stayed in it, until the client,
+/// which waited for that end, would say something.
+#[test]
+fn an_answer_is_sent_to_its_end_on_a_connection_that_stays() {
+    let net = CoreNet::new(Rc::new(Nothing), Limits::default());
+    let wire = Wire::of(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", usize::MAX);
+    let mut connection = Box::pin(serve(net.clone(), net.watch(), wire.clone()));
+    assert!((&mut connection).now_or_never().is_none(), "the connection ended");
+    let sent = String::from_utf8(wire.0.borrow().sent.clone()).unwrap();
+    assert!(sent.starts_with("HTTP/1.1 200 OK") && sent.ends_with("\r\n\r\n"), "{sent:?}");
+}
