@@ -111,6 +111,7 @@ impl BodyCollector {
 
     /// The work of unpacking what was collected.
     pub fn unpack(self) -> Unpacker {
+        let packed_bytes = self.bytes.capacity();
         let source = Cursor::new(self.bytes);
         let state = if self.too_large {
             State::Finished(Err(BodyError::TooLarge {
@@ -128,7 +129,7 @@ impl BodyCollector {
             };
             State::Reading { reader, unpacked: Vec::new() }
         };
-        Unpacker { packing: self.packing, limit: self.limit, state }
+        Unpacker { packing: self.packing, limit: self.limit, packed_bytes, state }
     }
 
     /// The most bytes that may come over the wire.
@@ -144,6 +145,7 @@ impl BodyCollector {
 pub struct Unpacker {
     packing: Packing,
     limit: u64,
+    packed_bytes: usize,
     state: State,
 }
 
@@ -170,6 +172,14 @@ impl Unpacker {
         };
         self.state = State::Finished(finished);
         true
+    }
+
+    /// Bytes held: what was collected, until the last step, and what has become of it.
+    pub fn held_bytes(&self) -> usize {
+        match &self.state {
+            State::Reading { unpacked, .. } => self.packed_bytes + unpacked.capacity(),
+            State::Finished(body) => body.as_ref().map_or(0, Vec::capacity),
+        }
     }
 
     /// The body, doing all steps that are left.

@@ -263,12 +263,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         let at_end = decoder.is_done();
         let mut unpacker = collector.unpack();
-        while !unpacker.step() {
+        loop {
+            let is_done = unpacker.step();
+            if !lease.resize(unpacker.held_bytes()) {
+                return Ok(ReadBody::NoRoom);
+            }
+            if is_done {
+                return Ok(ReadBody::Ready { body: unpacker.finish(), at_end });
+            }
             yield_now().await;
         }
-        let body = unpacker.finish();
-        let has_room = body.as_ref().map_or(true, |body| lease.resize(body.capacity()));
-        Ok(if has_room { ReadBody::Ready { body, at_end } } else { ReadBody::NoRoom })
     }
 
     /// Moves the deadline of a transfer that began at `start_ms` to what its least rate allows.

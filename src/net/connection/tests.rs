@@ -9,11 +9,14 @@ use super::super::core::Limits;
 use super::*;
 use crate::http::{Head, Service};
 
+/// The largest body that the service takes.
+const BODY_BYTES_MAX: u64 = 8 << 20;
+
 struct Nothing;
 
 impl Service for Nothing {
     fn admit(&self, _: &Head) -> Result<u64, Response> {
-        Ok(0)
+        Ok(BODY_BYTES_MAX)
     }
 
     fn call(&self, _: Request) -> LocalBoxFuture<'static, Response> {
@@ -108,4 +111,23 @@ fn an_answer_is_sent_to_its_end_on_a_connection_that_stays() {
     assert!((&mut connection).now_or_never().is_none(), "the connection ended");
     let sent = String::from_utf8(wire.0.borrow().sent.clone()).unwrap();
     assert!(sent.starts_with("HTTP/1.1 200 OK") && sent.ends_with("\r\n\r\n"), "{sent:?}");
+}
+
+/// What a small body unpacks to counts while it is unpacked: a few of them at once could otherwise take any amount of
+/// memory before the first is refused. Without that this one would be unpacked to the limit of the service, and be too large.
+#[test]
+fn a_body_counts_while_it_is_unpacked() {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    io::copy(&mut io::Read::take(io::repeat(b'0'), BODY_BYTES_MAX + 1), &mut encoder).unwrap();
+    let body = encoder.finish().unwrap();
+    let net = CoreNet::new(Rc::new(Nothing), Limits { body_bytes_max: 256 << 10, ..Limits::default() });
+    let length = body.len();
+    let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Encoding: gzip\r\nContent-Length: {length}\r\n\r\n");
+    let wire = Wire::of(&[head.as_bytes(), &body].concat(), usize::MAX);
+    let mut connection = Box::pin(serve(net.clone(), net.watch(), wire.clone()));
+    let sent = || String::from_utf8(wire.0.borrow().sent.clone()).unwrap();
+    while sent().is_empty() {
+        assert!((&mut connection).now_or_never().is_none() || !sent().is_empty(), "nothing was answered");
+    }
+    assert!(sent().starts_with("HTTP/1.1 503 "), "{:?}", sent());
 }
