@@ -21,7 +21,7 @@ use crate::api::error::ApiError;
 use crate::http::body::{BodyCollector, Packing};
 use crate::http::parse::{self, BodyDecoder, Framing, HeadScanner, ParseError, ParsedHead};
 use crate::http::respond::{self, Manner};
-use crate::http::{BodyError, Request, Response};
+use crate::http::{BodyError, Request, Response, ResponseBody};
 
 /// The most input that is kept between requests: a head and what was read behind it.
 pub(super) const INPUT_BYTES_MAX: usize = parse::HEAD_BYTES_MAX * 2;
@@ -177,7 +177,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.watch.enter(Phase::Service, 0);
         let call = AssertUnwindSafe(self.net.service.call(Request::from_parts(parsed.head, body)));
         let response = call.catch_unwind().await.unwrap_or_else(|panic| panic_response(&*panic));
-        drop(lease);
+        // What is sent stays in memory until a slow client has taken it.
+        lease.set(match &response.body {
+            ResponseBody::Bytes(bytes) => bytes.capacity(),
+            ResponseBody::Stream(_) => 0,
+        });
         // A stop that began while the request was being answered closes the connection after the answer.
         manner.keep_alive = wants_more && at_end && !self.net.is_draining();
         let can_stay = self.send(response, manner).await?;
@@ -250,7 +254,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if decoded.done || collector.is_too_large() {
                 break;
             }
-            self.allow_transfer(start_ms, received);
+            self.watch.allow_until(start_ms, self.net.limits.body_ms(received));
             // Bytes that come as fast as they are taken would hold the core until the last of them.
             if received >= next_turn {
                 next_turn = received + TURN_BYTES;
@@ -273,13 +277,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             yield_now().await;
         }
-    }
-
-    /// Moves the deadline of a transfer that began at `start_ms` to what its least rate allows.
-    pub(super) fn allow_transfer(&self, start_ms: u64, bytes: u64) {
-        let limits = &self.net.limits;
-        let by_rate_ms = bytes.saturating_mul(1000) / limits.transfer_rate_min.max(1);
-        self.watch.allow_until(start_ms, limits.transfer_ms.saturating_add(by_rate_ms));
     }
 
     /// Answers bytes that are no request, and closes.

@@ -17,13 +17,16 @@ const READ_BYTES: usize = 64 * 1024;
 /// or the machine had no processor for it, could not hear its clients: that time is not theirs.
 const TICK_MAX_MS: u64 = 1000;
 
+/// Bytes of an answer that a client may take at the rate of bodies.
+const SLOW_ANSWER_BYTES: u64 = 256 * 1024;
+
 /// The bounds that connections keep.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections of one core; beyond that, new ones wait in the backlog until one closes.
     pub connections_max: usize,
-    /// Bytes of bodies that one core holds at once, being received or being worked on. Beyond that, a request is answered
-    /// 503 and its connection closed.
+    /// Bytes of bodies that one core holds at once, being received or being worked on, and of answers being sent. Beyond
+    /// that, a request is answered 503 and its connection closed.
     pub body_bytes_max: usize,
     /// Time for a whole head from its first byte (from the accept for the first one), in milliseconds.
     pub head_ms: u64,
@@ -31,8 +34,10 @@ pub struct Limits {
     pub idle_ms: u64,
     /// Time that a body or an answer may take beside what its rate allows, in milliseconds.
     pub transfer_ms: u64,
-    /// The least rate of bodies and answers, in bytes a second.
+    /// The least rate of bodies and short answers, in bytes a second.
     pub transfer_rate_min: u64,
+    /// The least rate of what an answer has beyond [`SLOW_ANSWER_BYTES`], in bytes a second: until it is sent, it is in memory.
+    pub long_answer_rate_min: u64,
     /// Bytes of a refused body that are read and thrown away to keep the connection.
     pub skip_bytes_max: u64,
     /// Bytes that are read and thrown away after the last answer, so that a client still sending can read it.
@@ -48,10 +53,30 @@ impl Default for Limits {
             idle_ms: 90_000,
             transfer_ms: 30_000,
             transfer_rate_min: 1024,
+            long_answer_rate_min: 64 * 1024,
             skip_bytes_max: 1024 * 1024,
             linger_bytes_max: 256 * 1024 * 1024,
         }
     }
+}
+
+impl Limits {
+    /// The time in which a body must have come as far as `bytes`, in milliseconds.
+    pub(super) fn body_ms(&self, bytes: u64) -> u64 {
+        self.transfer_ms.saturating_add(at_rate_ms(bytes, self.transfer_rate_min))
+    }
+
+    /// The time in which a client must have taken `bytes` of an answer, in milliseconds.
+    pub(super) fn answer_ms(&self, bytes: u64) -> u64 {
+        let slow_bytes = bytes.min(SLOW_ANSWER_BYTES);
+        let rate = self.long_answer_rate_min.max(self.transfer_rate_min);
+        self.body_ms(slow_bytes).saturating_add(at_rate_ms(bytes - slow_bytes, rate))
+    }
+}
+
+/// What so many bytes take at a rate in bytes a second, in milliseconds.
+fn at_rate_ms(bytes: u64, rate: u64) -> u64 {
+    bytes.saturating_mul(1000) / rate.max(1)
 }
 
 /// What the connections of one core share. Made once on the core, never leaves it.
@@ -282,7 +307,7 @@ impl Drop for WatchGuard {
     }
 }
 
-/// The bytes of one request's body, counted against [`Limits::body_bytes_max`] until dropped.
+/// The bytes of one request's body or of its answer, counted against [`Limits::body_bytes_max`] until dropped.
 pub struct BodyLease {
     net: Rc<CoreNet>,
     bytes: usize,
@@ -295,9 +320,14 @@ impl BodyLease {
         if bytes > self.bytes && others + bytes > self.net.limits.body_bytes_max {
             return false;
         }
-        self.net.body_bytes.set(others + bytes);
-        self.bytes = bytes;
+        self.set(bytes);
         true
+    }
+
+    /// Makes the lease this large, whether or not there is room: for what is in memory already.
+    pub fn set(&mut self, bytes: usize) {
+        self.net.body_bytes.set(self.net.body_bytes.get() - self.bytes + bytes);
+        self.bytes = bytes;
     }
 }
 
@@ -346,6 +376,17 @@ mod tests {
         assert!(!watch.is_expired());
         (0..1000).for_each(|number| tick(6_000_000 + number * 100));
         assert!(watch.is_expired());
+    }
+
+    /// A long answer once could be read for hours, a kilobyte a second, and was in memory meanwhile.
+    #[test]
+    fn long_answers_have_to_be_taken_faster_than_short_ones() {
+        let limits = Limits::default();
+        assert_eq!(limits.answer_ms(1024), limits.transfer_ms + 1000);
+        assert_eq!(limits.answer_ms(1024), limits.body_ms(1024));
+        assert!(limits.answer_ms(100 << 20) < 2_000_000);
+        let fast = Limits { transfer_ms: 7, transfer_rate_min: u64::MAX, ..limits };
+        assert_eq!(fast.answer_ms(100 << 20), 7);
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     yield_now().await;
                 }
                 written_total += count as u64;
-                self.allow_transfer(start_ms, written_total);
+                self.watch.allow_until(start_ms, self.net.limits.answer_ms(written_total));
             }
         }
         self.flush_stream().await?;

@@ -12,22 +12,26 @@ use crate::http::{Head, Service};
 /// The largest body that the service takes.
 const BODY_BYTES_MAX: u64 = 8 << 20;
 
-struct Nothing;
+/// The length of the answer to `/large`.
+const LARGE_BYTES: usize = 1 << 20;
 
-impl Service for Nothing {
+struct Answers;
+
+impl Service for Answers {
     fn admit(&self, _: &Head) -> Result<u64, Response> {
         Ok(BODY_BYTES_MAX)
     }
 
-    fn call(&self, _: Request) -> LocalBoxFuture<'static, Response> {
-        async { Response::empty(200) }.boxed_local()
+    fn call(&self, request: Request) -> LocalBoxFuture<'static, Response> {
+        let length = if request.path == "/large" { LARGE_BYTES } else { 0 };
+        async move { Response::json(200, vec![b'1'; length]) }.boxed_local()
     }
 }
 
 /// Ten thousand idle connections must cost little: the state of a request under way may not lie in every one of them.
 #[test]
 fn an_idle_connection_is_small() {
-    let net = CoreNet::new(Rc::new(Nothing), Limits::default());
+    let net = CoreNet::new(Rc::new(Answers), Limits::default());
     let watch = net.watch();
     let connection = serve(net, watch, Cursor::new(Vec::<u8>::new()));
     let bytes = std::mem::size_of_val(&connection);
@@ -37,7 +41,7 @@ fn an_idle_connection_is_small() {
 /// The stop, or the deadline, may come between the arrival of a request and the look at it.
 #[test]
 fn a_request_that_came_before_the_end_is_answered() {
-    let net = CoreNet::new(Rc::new(Nothing), Limits::default());
+    let net = CoreNet::new(Rc::new(Answers), Limits::default());
     net.drain();
     let mut wire = Cursor::new(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec());
     block_on(serve(net.clone(), net.watch(), &mut wire));
@@ -105,7 +109,7 @@ impl AsyncWrite for Wire {
 /// which waited for that end, would say something.
 #[test]
 fn an_answer_is_sent_to_its_end_on_a_connection_that_stays() {
-    let net = CoreNet::new(Rc::new(Nothing), Limits::default());
+    let net = CoreNet::new(Rc::new(Answers), Limits::default());
     let wire = Wire::of(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", usize::MAX);
     let mut connection = Box::pin(serve(net.clone(), net.watch(), wire.clone()));
     assert!((&mut connection).now_or_never().is_none(), "the connection ended");
@@ -120,7 +124,7 @@ fn a_body_counts_while_it_is_unpacked() {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     io::copy(&mut io::Read::take(io::repeat(b'0'), BODY_BYTES_MAX + 1), &mut encoder).unwrap();
     let body = encoder.finish().unwrap();
-    let net = CoreNet::new(Rc::new(Nothing), Limits { body_bytes_max: 256 << 10, ..Limits::default() });
+    let net = CoreNet::new(Rc::new(Answers), Limits { body_bytes_max: 256 << 10, ..Limits::default() });
     let length = body.len();
     let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Encoding: gzip\r\nContent-Length: {length}\r\n\r\n");
     let wire = Wire::of(&[head.as_bytes(), &body].concat(), usize::MAX);
@@ -130,4 +134,19 @@ fn a_body_counts_while_it_is_unpacked() {
         assert!((&mut connection).now_or_never().is_none() || !sent().is_empty(), "nothing was answered");
     }
     assert!(sent().starts_with("HTTP/1.1 503 "), "{:?}", sent());
+}
+
+/// Clients that are slow to take large answers must leave room for fewer bodies: the answers are in memory, too.
+#[test]
+fn an_answer_counts_until_it_is_sent() {
+    let net = CoreNet::new(Rc::new(Answers), Limits { body_bytes_max: LARGE_BYTES, ..Limits::default() });
+    let wire = Wire::of(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 4096);
+    let mut connection = Box::pin(serve(net.clone(), net.watch(), wire.clone()));
+    assert!((&mut connection).now_or_never().is_none(), "the connection ended");
+    assert!(!net.lease().resize(1), "an answer of {LARGE_BYTES} bytes takes no room");
+    wire.0.borrow_mut().held_bytes_max = usize::MAX;
+    while wire.0.borrow().sent.len() < LARGE_BYTES {
+        assert!((&mut connection).now_or_never().is_none(), "the connection ended");
+    }
+    assert!(net.lease().resize(LARGE_BYTES), "what is sent still takes room");
 }
