@@ -1,5 +1,8 @@
 //! Query strings: names and values decoded, each value read as the type its route wants.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use crate::api::error::{ApiError, ErrorCode};
 
 /// The parameters of a query string, decoded, in order. A repeated name keeps its first place and its last value.
@@ -15,12 +18,16 @@ impl Params {
     /// Reads what stands after the `?`. Never fails: undecodable bytes become U+FFFD, empty pairs are passed over.
     pub fn parse(raw: &str) -> Self {
         let mut params: Vec<Param> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
         for pair in raw.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (percent_decode(name, true), percent_decode(value, true));
-            match params.iter_mut().find(|param| param.name == name) {
-                Some(param) => param.value = value,
-                None => params.push(Param { name, value }),
+            match places.entry(name) {
+                Entry::Occupied(place) => params[*place.get()].value = value,
+                Entry::Vacant(place) => {
+                    params.push(Param { name: place.key().clone(), value });
+                    place.insert(params.len() - 1);
+                }
             }
         }
         Self(params)
@@ -147,6 +154,17 @@ mod tests {
         assert_eq!(read, [("a", "2"), ("b", "x y z"), ("flag", ""), ("c", "\u{FFFD}%zz")]);
         assert!(Params::parse("").is_empty());
         assert_eq!(percent_decode("a+b%2Fc%", false), "a+b/c%");
+    }
+
+    /// However many there are, each keeps its first place and its last value.
+    #[test]
+    fn many_names_keep_their_order() {
+        let names: Vec<String> = (0..8000).map(|n| format!("n{}", n * 7919 % 8000)).collect();
+        let once: Vec<String> = names.iter().map(|name| format!("{name}=1")).collect();
+        let again: Vec<String> = names.iter().rev().map(|name| format!("{name}=2")).collect();
+        let params = Params::parse(&[once, again].concat().join("&"));
+        assert!(params.iter().map(Param::name).eq(&names));
+        assert!(params.iter().all(|param| param.text() == "2"));
     }
 
     #[test]
