@@ -1,6 +1,6 @@
 //! One value of a JSON body and the way to it.
 
-use std::fmt;
+use std::{fmt, io};
 
 use serde_json::Value;
 
@@ -130,11 +130,8 @@ impl<'a> Node<'a> {
 
     /// The error for a value of another kind than `wanted`, which reads as "a string" does.
     pub fn expected(&self, wanted: &str, code: ErrorCode) -> ApiError {
-        let found = self.value.to_string();
-        ApiError::new(
-            code,
-            format!("Invalid value in {}: expected {wanted}, but found `{}`.", self.place(), quoted(&found)),
-        )
+        let found = Excerpt::of(self.value).text();
+        ApiError::new(code, format!("Invalid value in {}: expected {wanted}, but found `{found}`.", self.place()))
     }
 
     /// The error for a value of the right kind that will not do; `why` is a sentence without its place.
@@ -163,6 +160,39 @@ impl fmt::Display for Path<'_, '_> {
             Step::Field(name) => write!(out, ".{}", quoted(name)),
             Step::Item(at) => write!(out, "[{at}]"),
         }
+    }
+}
+
+/// The beginning of a value's JSON text, as much as a message repeats of it. Of a long value no more is written.
+struct Excerpt(Vec<u8>);
+
+impl Excerpt {
+    /// More than is repeated, however long its characters are.
+    const BYTES_MAX: usize = (QUOTED_CHARS_MAX + 1) * char::MAX.len_utf8();
+
+    fn of(value: &Value) -> Self {
+        let mut excerpt = Self(Vec::new());
+        // It fails where enough is written.
+        let _ = serde_json::to_writer(&mut excerpt, value);
+        excerpt
+    }
+
+    /// The text, cut at a character.
+    fn text(&self) -> String {
+        quoted(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl io::Write for Excerpt {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = bytes.len().min(Self::BYTES_MAX - self.0.len());
+        self.0.extend_from_slice(&bytes[..count]);
+        // A writer that takes nothing ends the writing.
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -219,6 +249,21 @@ mod tests {
         let root = Node::body(&body);
         let seen: Vec<_> = root.fields(CODE).unwrap().map(|f| (f.name().to_string(), f.u64(CODE).unwrap())).collect();
         assert_eq!(seen, [("z".into(), 3), ("a".into(), 2)]);
+    }
+
+    /// To write out all of a value that a message repeats a line of once took as long as reading it.
+    #[test]
+    fn of_a_long_value_only_the_beginning_is_written() {
+        let message = |value: Value| Node::body(&value).string(CODE).unwrap_err().message;
+        for item in [json!(0), json!("é\u{1F600}"), json!({"a": [null]})] {
+            let (short, long) = (vec![item.clone(); 3], vec![item; 100_000]);
+            for value in [json!(short), json!(long), json!({"a": long})] {
+                let whole = quoted(&value.to_string());
+                assert!(Excerpt::of(&value).0.len() <= Excerpt::BYTES_MAX);
+                let wanted = format!("Invalid value in the body: expected a string, but found `{whole}`.");
+                assert_eq!(message(value), wanted);
+            }
+        }
     }
 
     #[test]
