@@ -56,8 +56,8 @@ async fn settings(call: Call<App>) -> Answer {
     shown(&call)
 }
 
-async fn update(call: Call<App>) -> Answer {
-    let patch = patch(&Node::body(&call.json()?))?;
+async fn update(mut call: Call<App>) -> Answer {
+    let patch = call.decoded(|body| patch(&Node::body(&body))).await?;
     check_feature(&call)?;
     let name = call.param(0);
     if name.len() > NAME_BYTES_MAX {

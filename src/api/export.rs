@@ -21,8 +21,8 @@ pub fn routes() -> Vec<Route<App>> {
 }
 
 /// The one route that accepts a task with 200.
-async fn export(call: Call<App>) -> Answer {
-    let request = decode(&Node::body(&call.json()?))?;
+async fn export(mut call: Call<App>) -> Answer {
+    let request = call.decoded(|body| decode(&Node::body(&body))).await?;
     let task = register(&call, Content::Export { request }.into(), None).await?;
     Ok(Response::from_json(200, &view::summary(&task)))
 }

@@ -18,8 +18,8 @@ pub fn routes() -> Vec<Route<App>> {
 }
 
 /// The form of the index's name is not checked here: one that cannot be a name is not found.
-async fn fields(call: Call<App>) -> Answer {
-    let query = FieldsQuery::from_body(&call.json()?)?;
+async fn fields(mut call: Call<App>) -> Answer {
+    let query = call.decoded(|body| FieldsQuery::from_body(&body)).await?;
     let state = call.app.control.state();
     let view = state.index(call.param(0)).ok_or_else(|| ApiError::index_not_found(call.param(0)))?;
     // A primary key that was named counts as met, also while no document has it.

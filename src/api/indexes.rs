@@ -46,10 +46,15 @@ async fn one(call: Call<App>) -> Answer {
     Ok(Response::from_json(200, &object(uid, view)))
 }
 
-async fn create(call: Call<App>) -> Answer {
-    let body = call.json()?;
+async fn create(mut call: Call<App>) -> Answer {
+    let (index, primary_key) = call.decoded(|body| decode_creation(&Node::body(&body))).await?;
+    call.grant.check_index(&index)?;
+    register(&call, Content::IndexCreation { index, primary_key }).await
+}
+
+/// The name of an index to make and its primary key.
+fn decode_creation(body: &Node<'_>) -> Result<(String, Option<String>), ApiError> {
     let (mut index, mut primary_key) = (None, None);
-    let body = Node::body(&body);
     for field in body.fields(ErrorCode::BadRequest)? {
         match field.name() {
             "uid" => {
@@ -62,14 +67,24 @@ async fn create(call: Call<App>) -> Answer {
         }
     }
     let index = index.ok_or_else(|| body.missing("uid", ErrorCode::MissingIndexUid))?;
-    call.grant.check_index(&index)?;
-    register(&call, Content::IndexCreation { index, primary_key }).await
+    Ok((index, primary_key))
 }
 
-async fn update(call: Call<App>) -> Answer {
-    let body = call.json()?;
+async fn update(mut call: Call<App>) -> Answer {
+    let (primary_key, new_index) = call.decoded(|body| decode_update(&Node::body(&body))).await?;
+    let index = call.index_uid()?.to_string();
+    if let Some(new) = &new_index {
+        check_index_uid(new)?;
+        call.grant.check_index(new)?;
+    }
+    let renamed = new_index.clone().map(|new| [index.clone(), new]);
+    register(&call, Content::IndexUpdate { index, primary_key, new_index, renamed }).await
+}
+
+/// The primary key that an index is to have and its new name.
+fn decode_update(body: &Node<'_>) -> Result<(Option<String>, Option<String>), ApiError> {
     let (mut primary_key, mut new_index) = (None, None);
-    for field in Node::body(&body).fields(ErrorCode::BadRequest)? {
+    for field in body.fields(ErrorCode::BadRequest)? {
         match field.name() {
             "primaryKey" => primary_key = field.nullable(|f| f.string(ErrorCode::InvalidIndexPrimaryKey))?,
             "uid" => new_index = field.nullable(|f| f.string(ErrorCode::InvalidIndexUid))?,
@@ -78,13 +93,7 @@ async fn update(call: Call<App>) -> Answer {
             _ => return Err(field.unknown(ErrorCode::BadRequest)),
         }
     }
-    let index = call.index_uid()?.to_string();
-    if let Some(new) = &new_index {
-        check_index_uid(new)?;
-        call.grant.check_index(new)?;
-    }
-    let renamed = new_index.clone().map(|new| [index.clone(), new]);
-    register(&call, Content::IndexUpdate { index, primary_key, new_index, renamed }).await
+    Ok((primary_key, new_index))
 }
 
 async fn delete(call: Call<App>) -> Answer {
@@ -97,9 +106,8 @@ async fn compact(call: Call<App>) -> Answer {
     register(&call, Content::IndexCompaction { index }).await
 }
 
-async fn swap(call: Call<App>) -> Answer {
-    let body = call.json()?;
-    let swaps = decode_swaps(&body)?;
+async fn swap(mut call: Call<App>) -> Answer {
+    let swaps = call.decoded(|body| decode_swaps(&body)).await?;
     for uid in swaps.iter().flat_map(|swap| &swap.indexes) {
         call.grant.check_index(uid)?;
     }

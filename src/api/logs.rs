@@ -37,8 +37,8 @@ enum Mode {
     Profile,
 }
 
-async fn stream(call: Call<App>) -> Answer {
-    let body = StreamBody::decode(&call.json()?)?;
+async fn stream(mut call: Call<App>) -> Answer {
+    let body = call.decoded(|body| StreamBody::decode(&body)).await?;
     check_feature(&call)?;
     let Mode::Lines(mode) = body.mode else {
         return Err(ApiError::bad_request("This server does not profile itself; `mode` must be `human` or `json`."));
@@ -57,8 +57,8 @@ async fn end(call: Call<App>) -> Answer {
     Ok(Response::empty(204))
 }
 
-async fn console(call: Call<App>) -> Answer {
-    let targets = console_targets(&call.json()?)?;
+async fn console(mut call: Call<App>) -> Answer {
+    let targets = call.decoded(|body| console_targets(&body)).await?;
     check_feature(&call)?;
     set_console(targets).map_err(ApiError::internal)?;
     Ok(Response::empty(204))

@@ -14,6 +14,7 @@ pub mod fields;
 pub mod indexes;
 pub mod keys;
 pub mod logs;
+mod long_body;
 pub mod metrics;
 pub mod network;
 pub mod page;

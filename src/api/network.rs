@@ -35,8 +35,8 @@ async fn get(call: Call<App>) -> Answer {
     Ok(Response::from_json(200, &*call.app.control.state().network))
 }
 
-async fn update(call: Call<App>) -> Answer {
-    let body = call.json()?;
+async fn update(mut call: Call<App>) -> Answer {
+    let body = call.decoded(Ok).await?;
     match headers::read(&call.request.headers)? {
         None => by_client(call, &body).await,
         Some(TaskNetwork::Import { from, change, .. }) => {
@@ -141,8 +141,9 @@ enum SaidMessage {
     ImportFinishedForRemote { remote: String, successful: bool },
 }
 
-async fn control(call: Call<App>) -> Answer {
-    let said: Said = serde_json::from_value(call.json()?).map_err(|error| ApiError::bad_request(error.to_string()))?;
+async fn control(mut call: Call<App>) -> Answer {
+    let decode = |body| serde_json::from_value(body).map_err(|error| ApiError::bad_request(error.to_string()));
+    let said: Said = call.decoded(decode).await?;
     check_feature(&call)?;
     let message = match said.message {
         SaidMessage::ExportNoIndexForRemote { remote } => Message::NoIndex(remote),

@@ -109,7 +109,7 @@ impl<A> Call<A> {
         self.request.body.as_deref().map_err(|error| body_error(*error))
     }
 
-    /// The body of a JSON route.
+    /// The body of a JSON route whose bodies are short; others have [`Self::decoded`](super::long_body).
     ///
     /// # Errors
     /// As [`Self::bytes`] and [`decode::json_body`]. A body whose length announced that it is too large is `internal` here:
@@ -118,15 +118,11 @@ impl<A> Call<A> {
         decode::json_body(self.content_type(), self.json_bytes()?)
     }
 
-    /// The body of a JSON route, and apart from it the vector that its field `name` is, where that is such.
+    /// The bytes of the body of a JSON route.
     ///
     /// # Errors
     /// As [`Self::json`].
-    pub fn json_and_vector(&self, name: &str) -> Result<(Value, Option<Vec<f32>>), ApiError> {
-        decode::json_body_and_vector(self.content_type(), self.json_bytes()?, name)
-    }
-
-    fn json_bytes(&self) -> Result<&[u8], ApiError> {
+    pub(super) fn json_bytes(&self) -> Result<&[u8], ApiError> {
         if let Err(BodyError::TooLarge { announced: true, compressed: false, limit }) = self.request.body {
             let message = format!("The payload is larger than the limit of {limit} bytes.");
             return Err(ApiError::new(ErrorCode::Internal, message));

@@ -25,8 +25,8 @@ pub fn routes() -> Vec<Route<App>> {
     }
 }
 
-async fn list(call: Call<App>) -> Answer {
-    let asked = Listing::decode(&Node::body(&call.json()?))?;
+async fn list(mut call: Call<App>) -> Answer {
+    let asked = call.decoded(|body| Listing::decode(&Node::body(&body))).await?;
     check_enabled(&call)?;
     let state = call.app.control.state();
     let matching: Vec<&SearchRule> = state.search_rules.iter().filter(|rule| asked.admits(rule)).collect();
@@ -43,12 +43,12 @@ async fn one(call: Call<App>) -> Answer {
     }
 }
 
-async fn update(call: Call<App>) -> Answer {
+async fn update(mut call: Call<App>) -> Answer {
     let uid = match uid(&call) {
         Ok(uid) => uid.to_owned(),
         Err(no_rule) => return Ok(no_rule),
     };
-    let patch = decode_patch(&Node::body(&call.json()?))?;
+    let patch = call.decoded(|body| decode_patch(&Node::body(&body))).await?;
     check_enabled(&call)?;
     let status = if call.app.control.state().search_rules.get(&uid).is_some() { 200 } else { 201 };
     call.app.control.change(ControlChange::SearchRule(SearchRuleChange::Patch(uid.clone(), patch))).await?;

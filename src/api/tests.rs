@@ -1,6 +1,9 @@
 //! The interface as a client meets it: requests through the router, tasks through the control plane, documents from a stand-in
 //! for the engine.
 
+mod long_bodies;
+
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +12,9 @@ use futures_util::future::{FutureExt, LocalBoxFuture};
 use serde_json::{Value, json};
 use shards::document::RawDocument;
 use shards::engine::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
+use shards::fields::FieldsMap;
 use shards::ids::{DocId, FieldId};
+use shards::runtime::Runtime;
 use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest, Part, Rescored, Shares};
 use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest, SimilarAnswer, SimilarRequest};
 
@@ -21,7 +26,20 @@ use crate::http::{Headers, Method, Request, Response, Service};
 use crate::options::Options;
 
 /// Every index has the one document `{"id": "1"}`; searches find it once.
-struct OneDocument;
+struct OneDocument {
+    /// The hits of a search.
+    hits: &'static str,
+    /// What was searched for.
+    searches: RefCell<Vec<SearchRequest>>,
+    /// Which documents were asked for.
+    asked: RefCell<Vec<DocumentsQuery>>,
+}
+
+impl Default for OneDocument {
+    fn default() -> Self {
+        Self { hits: "[{}]", searches: RefCell::default(), asked: RefCell::default() }
+    }
+}
 
 fn document() -> RawDocument {
     RawDocument { doc: DocId(0), fields: vec![(FieldId(0), b"\"1\"".as_slice().into())] }
@@ -42,15 +60,19 @@ impl Reader for OneDocument {
         query: DocumentsQuery,
     ) -> LocalBoxFuture<'static, Result<DocumentsPage, EngineError>> {
         let documents = if query.limit > 0 { vec![document()] } else { Vec::new() };
-        async move { Ok(DocumentsPage { documents, total: 1, ..DocumentsPage::default() }) }.boxed_local()
+        self.asked.borrow_mut().push(query);
+        let mut fields = FieldsMap::default();
+        fields.insert("id");
+        async move { Ok(DocumentsPage { documents, total: 1, fields: Arc::new(fields) }) }.boxed_local()
     }
 
     fn search(
         &self,
         _: Arc<IndexView>,
-        _: SearchRequest,
+        request: SearchRequest,
     ) -> LocalBoxFuture<'static, Result<SearchAnswer, SearchError>> {
-        let answer = SearchAnswer { hits: b"[{}]".to_vec(), hit_count: 1, total: 1, ..SearchAnswer::default() };
+        self.searches.borrow_mut().push(request);
+        let answer = SearchAnswer { hits: self.hits.into(), hit_count: 1, total: 1, ..SearchAnswer::default() };
         async move { Ok(answer) }.boxed_local()
     }
 
@@ -105,10 +127,15 @@ impl Client {
     }
 
     fn of(instance: Instance) -> Self {
+        let runtime = instance.runtime.clone();
+        Self::with(instance, runtime, Rc::default())
+    }
+
+    /// A client of a server whose handlers have this runtime and this reader.
+    fn with(instance: Instance, runtime: Rc<dyn Runtime>, reader: Rc<OneDocument>) -> Self {
         let options = Options::resolve([OsString::from("skerry")], &|_| None).expect("no option is needed");
-        let (runtime, handle) = (instance.runtime.clone(), instance.handle.clone());
-        let outgoing = instance.plane.outgoing.clone();
-        let app = App::new(runtime, handle, Arc::new(options), Rc::new(OneDocument), outgoing);
+        let (handle, outgoing) = (instance.handle.clone(), instance.plane.outgoing.clone());
+        let app = App::new(runtime, handle, Arc::new(options), reader, outgoing);
         Self { instance, router: Router::new(Rc::new(app), super::routes()) }
     }
 

@@ -33,11 +33,13 @@ async fn list(call: Call<App>) -> Answer {
     Ok(Response::from_json(200, &json!({ "results": results })))
 }
 
-async fn create(call: Call<App>) -> Answer {
-    let body = call.json()?;
-    let asked = Asked::decode(&Node::body(&body))?;
-    let url = asked.url.ok_or_else(|| Node::body(&body).missing("url", ErrorCode::InvalidWebhookUrl))?;
-    let headers = asked.headers.flatten().unwrap_or_default();
+async fn create(mut call: Call<App>) -> Answer {
+    let decode = |body: Value| {
+        let asked = Asked::decode(&Node::body(&body))?;
+        let url = asked.url.ok_or_else(|| Node::body(&body).missing("url", ErrorCode::InvalidWebhookUrl))?;
+        Ok((url, asked.headers.flatten().unwrap_or_default()))
+    };
+    let (url, headers) = call.decoded(decode).await?;
     let headers: BTreeMap<String, String> =
         headers.into_iter().map(|(name, value)| (name, value.unwrap_or_default())).collect();
     let (uid, webhook) = (uuids::v4(&*call.app.runtime), Webhook::asked(url, headers)?);
@@ -49,8 +51,8 @@ async fn one(call: Call<App>) -> Answer {
     shown(&call, uid(&call)?)
 }
 
-async fn update(call: Call<App>) -> Answer {
-    let asked = Asked::decode(&Node::body(&call.json()?))?;
+async fn update(mut call: Call<App>) -> Answer {
+    let asked = call.decoded(|body| Asked::decode(&Node::body(&body))).await?;
     let uid = uid(&call)?;
     let patch = WebhookPatch { url: asked.url, headers: asked.headers };
     call.app.control.change(ControlChange::Webhook(WebhookChange::Patch(uid, patch))).await?;

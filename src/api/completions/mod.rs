@@ -28,8 +28,8 @@ pub fn routes() -> Vec<Route<App>> {
     }
 }
 
-async fn complete(call: Call<App>) -> Answer {
-    let body = CompletionBody::decode(&call.json()?)?;
+async fn complete(mut call: Call<App>) -> Answer {
+    let body = call.decoded(|body| CompletionBody::decode(&body)).await?;
     let state = call.app.control.state();
     if !state.features.chat_completions {
         return Err(ApiError::feature_not_enabled("Using the routes under `/chats`", "chatCompletions"));

@@ -23,17 +23,18 @@ pub(super) async fn all(call: Call<App>) -> Answer {
     register(call, Content::DocumentClear { index }, custom_metadata).await
 }
 
-pub(super) async fn batch(call: Call<App>) -> Answer {
-    let body = call.json()?;
+pub(super) async fn batch(mut call: Call<App>) -> Answer {
+    // Of several faults that of the syntax comes first, and that of the parameters before those of the ids.
+    let ids = call.decoded(|body| Ok(ids(&body))).await?;
     let custom_metadata = custom_metadata(&call)?;
-    let ids = ids(&body)?;
+    let ids = ids?;
     let index = call.index_uid()?.to_string();
     register(call, Content::DocumentDeletion { index, ids }, custom_metadata).await
 }
 
-pub(super) async fn by_filter(call: Call<App>) -> Answer {
+pub(super) async fn by_filter(mut call: Call<App>) -> Answer {
     let custom_metadata = custom_metadata(&call)?;
-    let filter = filter(&call.json()?)?;
+    let filter = call.decoded(|body| filter(&body)).await?;
     let index = call.index_uid()?.to_string();
     check_filter(&call, &filter)?;
     register(call, Content::DocumentDeletionByFilter { index, filter }, custom_metadata).await

@@ -22,9 +22,9 @@ struct Edit {
     context: Option<Value>,
 }
 
-pub(super) async fn edit(call: Call<App>) -> Answer {
+pub(super) async fn edit(mut call: Call<App>) -> Answer {
     let custom_metadata = custom_metadata(&call)?;
-    let edit = decode(&call.json()?)?;
+    let edit = call.decoded(|body| decode(&body)).await?;
     if !call.app.control.state().features.edit_documents_by_function {
         return Err(ApiError::feature_not_enabled("Editing documents by function", "editDocumentsByFunction"));
     }

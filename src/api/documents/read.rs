@@ -44,8 +44,8 @@ pub(super) async fn list(call: Call<App>) -> Answer {
     page(call, query).await
 }
 
-pub(super) async fn fetch(call: Call<App>) -> Answer {
-    let query = ReadQuery::from_body(&call.json()?)?;
+pub(super) async fn fetch(mut call: Call<App>) -> Answer {
+    let query = call.decoded(|body| ReadQuery::from_body(&body)).await?;
     page(call, query).await
 }
 

@@ -12,9 +12,9 @@ use crate::api::router::{Answer, Call};
 use crate::app::App;
 use crate::http::Response;
 
-pub(super) async fn post(call: Call<App>) -> Answer {
+pub(super) async fn post(mut call: Call<App>) -> Answer {
     let started = call.app.runtime.unix_time();
-    let mut params = FacetSearchParams::from_body(&call.json()?)?;
+    let mut params = call.decoded(|body| FacetSearchParams::from_body(&body)).await?;
     let uid = call.index_uid()?;
     read_ahead(&call, uid, &mut params.search).await;
     let state = call.app.control.state();

@@ -15,8 +15,6 @@ mod similar;
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use self::network::Search;
 use self::params::SearchParams;
 use self::room::Place;
@@ -24,12 +22,8 @@ use super::decode::json_body_and_vector;
 use super::error::ApiError;
 use super::router::{Answer, Call, Route};
 use crate::app::App;
-use crate::archive::aside;
 use crate::http::Response;
 use crate::routes;
-
-/// Longer bodies are read on another thread.
-const LONG_BODY_BYTES: usize = 256 << 10;
 
 /// The routes of this folder.
 pub fn routes() -> Vec<Route<App>> {
@@ -49,20 +43,12 @@ async fn get(call: Call<App>) -> Answer {
 }
 
 async fn post(mut call: Call<App>) -> Answer {
-    let (body, vector) = read_body(&mut call).await?;
-    let params = SearchParams::from_body_and_vector(&body, vector)?;
+    let decode = |content_type: Option<&str>, body: &[u8]| {
+        let (body, vector) = json_body_and_vector(content_type, body, "vector")?;
+        SearchParams::from_body_and_vector(&body, vector)
+    };
+    let params = call.read(decode).await?;
     search(call, params).await
-}
-
-/// The body of a search, and apart from it its vector. To read a long one takes milliseconds, so another thread does.
-async fn read_body(call: &mut Call<App>) -> Result<(Value, Option<Vec<f32>>), ApiError> {
-    if call.bytes().map_or(0, <[u8]>::len) <= LONG_BODY_BYTES {
-        return call.json_and_vector("vector");
-    }
-    let content_type = call.content_type().map(str::to_owned);
-    let body = std::mem::replace(&mut call.request.body, Ok(Vec::new())).unwrap_or_default();
-    let read = move || json_body_and_vector(content_type.as_deref(), &body, "vector");
-    aside(&*call.app.runtime, read).await.map_err(ApiError::internal)?
 }
 
 async fn search(call: Call<App>, mut params: SearchParams) -> Answer {

@@ -1,10 +1,11 @@
 //! `POST /multi-search`: several searches in one request, each with its own answer or (see [`federated`]) as one list.
 
 use futures_util::{StreamExt, stream};
+use shards::runtime::Checkpoint;
 
 use super::network::{Search, share};
 use super::one::read_ahead;
-use super::params::many::{ManyParams, QueryParams};
+use super::params::many::QueryParams;
 use super::{enter, federated, free};
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::{Answer, Call};
@@ -16,9 +17,8 @@ use crate::http::Response;
 /// leaves room for others.
 const SEARCHES_AT_ONCE: usize = 4;
 
-pub(super) async fn post(call: Call<App>) -> Answer {
-    let (words, body) = share::asked(&call)?;
-    let params = ManyParams::from_body(&body)?;
+pub(super) async fn post(mut call: Call<App>) -> Answer {
+    let (words, params) = share::asked(&mut call).await?;
     for query in &params.queries {
         call.grant.check_index(&query.index_uid)?;
     }
@@ -42,8 +42,11 @@ async fn each(call: &Call<App>, mut queries: Vec<QueryParams>) -> Answer {
         read_ahead(call, &query.index_uid, &mut query.search).await;
     }
     let state = call.app.control.state();
-    let searches: Vec<Result<Search, ApiError>> =
-        queries.into_iter().map(|query| prepare(call, &state, query)).collect();
+    let (mut searches, mut checkpoint) = (Vec::with_capacity(queries.len()), Checkpoint::default());
+    for query in queries {
+        searches.push(prepare(call, &state, query));
+        checkpoint.tick(&*call.app.runtime).await;
+    }
     let place = enter(call).await?;
     let run = |(position, search): (usize, Result<Search, ApiError>)| async move {
         let started = call.app.runtime.unix_time();

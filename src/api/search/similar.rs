@@ -35,8 +35,8 @@ pub(super) async fn get(call: Call<App>) -> Answer {
     answer(call, params).await
 }
 
-pub(super) async fn post(call: Call<App>) -> Answer {
-    let params = SimilarParams::from_body(&call.json()?)?;
+pub(super) async fn post(mut call: Call<App>) -> Answer {
+    let params = call.decoded(|body| SimilarParams::from_body(&body)).await?;
     answer(call, params).await
 }
 

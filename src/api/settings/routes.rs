@@ -62,13 +62,14 @@ async fn get_one(call: Call<App>) -> Answer {
     Ok(Response::from_json(200, &show_one(setting_of(&call)?, &view.settings)))
 }
 
-async fn update_all(call: Call<App>) -> Answer {
-    let patch = SettingsPatch::decode(&call.json()?)?;
+async fn update_all(mut call: Call<App>) -> Answer {
+    let patch = call.decoded(|body| SettingsPatch::decode(&body)).await?;
     update(call, patch).await
 }
 
-async fn update_one(call: Call<App>) -> Answer {
-    let patch = SettingsPatch::decode_one(setting_of(&call)?, &call.json()?)?;
+async fn update_one(mut call: Call<App>) -> Answer {
+    let setting = setting_of(&call)?;
+    let patch = call.decoded(move |body| SettingsPatch::decode_one(setting, &body)).await?;
     update(call, patch).await
 }
 

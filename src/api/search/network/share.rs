@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use shards::query::QueryWords;
 use shards::rank::score_facts::ScoreFacts;
 use shards::runtime::{Checkpoint, Runtime, RuntimePace};
@@ -19,6 +18,7 @@ use shards::search::federated::{Part, PartHit};
 use crate::api::decode::{json_body, malformed_payload};
 use crate::api::error::ApiError;
 use crate::api::router::Call;
+use crate::api::search::params::many::ManyParams;
 use crate::app::App;
 
 /// The content type. Another layout is to have another one.
@@ -50,15 +50,18 @@ pub(super) fn question(words: &[Option<&QueryWords>], body: Vec<u8>) -> (&'stati
 /// What was asked, by whomever.
 ///
 /// # Errors
-/// As [`Call::json`].
-pub(in crate::api::search) fn asked(call: &Call<App>) -> Result<(GivenWords, Value), ApiError> {
-    if call.content_type() != Some(WITH_WORDS) {
-        return Ok((Vec::new(), call.json()?));
-    }
-    let bytes = call.bytes()?;
-    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
-    let words = serde_json::from_slice(&bytes[..end]).map_err(|error| malformed_payload("json", error))?;
-    Ok((words, json_body(Some(JSON), bytes.get(end + 1..).unwrap_or_default())?))
+/// As [`Call::json`] and [`ManyParams::from_body`].
+pub(in crate::api::search) async fn asked(call: &mut Call<App>) -> Result<(GivenWords, ManyParams), ApiError> {
+    call.read(|content_type, bytes| {
+        if content_type != Some(WITH_WORDS) {
+            return Ok((Vec::new(), ManyParams::from_body(&json_body(content_type, bytes)?)?));
+        }
+        let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+        let words = serde_json::from_slice(&bytes[..end]).map_err(|error| malformed_payload("json", error))?;
+        let body = json_body(Some(JSON), bytes.get(end + 1..).unwrap_or_default())?;
+        Ok((words, ManyParams::from_body(&body)?))
+    })
+    .await
 }
 
 /// The first line.
