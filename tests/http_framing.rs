@@ -55,6 +55,7 @@ fn echo(request: &Request) -> Response {
             return Response::from_json(413, &json!({"announced": announced, "compressed": compressed}));
         }
         Err(BodyError::Undecodable { encoding }) => return Response::from_json(400, &json!({"encoding": encoding})),
+        Err(BodyError::TooManyValues) => return Response::empty(413),
     };
     Response::from_json(
         200,

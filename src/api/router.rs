@@ -140,6 +140,10 @@ fn body_error(error: BodyError) -> ApiError {
         BodyError::Undecodable { encoding } => {
             ApiError::bad_request(format!("The body could not be decoded as `{encoding}`."))
         }
+        BodyError::TooManyValues => {
+            let message = "The payload holds more values than this server reads at once; send it in parts.";
+            ApiError::new(ErrorCode::PayloadTooLarge, message)
+        }
     }
 }
 
@@ -284,6 +288,12 @@ impl<A: Host> Service for Router<A> {
             entered.map_err(|response| refused(Asked::Route(routes.pattern), response))?;
         }
         Ok(self.app.payload_bytes_max())
+    }
+
+    /// Documents are stored as they were written; all else that comes in a body is JSON for the handler.
+    fn reads_values(&self, head: &Head) -> bool {
+        let found = self.find(&head.path).and_then(|(routes, _)| routes.verb(head.method).ok());
+        found.is_some_and(|found| found.action != Some(Action::DocumentsAdd))
     }
 
     fn call(&self, request: Request) -> LocalBoxFuture<'static, Response> {

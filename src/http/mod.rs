@@ -5,5 +5,6 @@ pub mod compress;
 pub mod parse;
 pub mod request;
 pub mod respond;
+pub mod weight;
 
 pub use request::{BodyError, Head, Headers, Method, Request, Response, ResponseBody, Service};

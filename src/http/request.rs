@@ -181,6 +181,8 @@ pub enum BodyError {
         /// `gzip`, `deflate` or `br`.
         encoding: &'static str,
     },
+    /// It is to be read into values, and those would take more memory than there is for all requests.
+    TooManyValues,
 }
 
 /// A whole request.
@@ -295,6 +297,12 @@ pub trait Service {
     /// Called when the head has been read and before the body is: `Ok` is the largest body in bytes after decompression
     /// that is to be read, `Err` the final answer (401, 404...), after which the body is thrown away unread.
     fn admit(&self, head: &Head) -> Result<u64, Response>;
+
+    /// Whether the body is read into JSON values, which take many times its length: room for those is then found before
+    /// the request is answered.
+    fn reads_values(&self, _head: &Head) -> bool {
+        false
+    }
 
     /// Answers one request. A panic inside is caught and becomes a 500.
     fn call(&self, request: Request) -> LocalBoxFuture<'static, Response>;

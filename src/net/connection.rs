@@ -21,6 +21,7 @@ use crate::api::error::ApiError;
 use crate::http::body::{BodyCollector, Packing};
 use crate::http::parse::{self, BodyDecoder, Framing, HeadScanner, ParseError, ParsedHead};
 use crate::http::respond::{self, Manner};
+use crate::http::weight::JsonWeight;
 use crate::http::{BodyError, Request, Response, ResponseBody};
 
 /// The most input that is kept between requests: a head and what was read behind it.
@@ -46,6 +47,9 @@ enum NextHead {
 
 /// Bytes of a body taken off the wire before other tasks have their turn.
 const TURN_BYTES: u64 = 128 << 10;
+
+/// Bodies from this length on are looked at for the values that they hold; those of shorter ones take little.
+const WEIGHED_BYTES_MIN: usize = 16 << 10;
 
 /// What came of reading a body.
 enum ReadBody {
@@ -273,10 +277,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Ok(ReadBody::NoRoom);
             }
             if is_done {
-                return Ok(ReadBody::Ready { body: unpacker.finish(), at_end });
+                break;
             }
             yield_now().await;
         }
+        let mut body = unpacker.finish();
+        if let Ok(bytes) = &body
+            && bytes.len() >= WEIGHED_BYTES_MIN
+            && self.net.service.reads_values(&parsed.head)
+        {
+            let needed_bytes = bytes.capacity() + weight_of(bytes).await;
+            if needed_bytes > self.net.limits.body_bytes_max {
+                body = Err(BodyError::TooManyValues);
+            } else if !lease.resize(needed_bytes) {
+                return Ok(ReadBody::NoRoom);
+            }
+        }
+        Ok(ReadBody::Ready { body, at_end })
     }
 
     /// Answers bytes that are no request, and closes.
@@ -322,6 +339,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         })
         .await
     }
+}
+
+/// What the values of a JSON body take.
+async fn weight_of(body: &[u8]) -> usize {
+    let mut weight = JsonWeight::default();
+    for piece in body.chunks(TURN_BYTES as usize) {
+        weight.push(piece);
+        if piece.len() < body.len() {
+            yield_now().await;
+        }
+    }
+    weight.bytes()
 }
 
 /// The answer of a handler that panicked: the client learns that it is our defect, the log learns which.

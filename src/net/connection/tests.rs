@@ -22,9 +22,14 @@ impl Service for Answers {
         Ok(BODY_BYTES_MAX)
     }
 
+    fn reads_values(&self, head: &Head) -> bool {
+        head.path == "/values"
+    }
+
     fn call(&self, request: Request) -> LocalBoxFuture<'static, Response> {
         let length = if request.path == "/large" { LARGE_BYTES } else { 0 };
-        async move { Response::json(200, vec![b'1'; length]) }.boxed_local()
+        let status = if request.body == Err(BodyError::TooManyValues) { 413 } else { 200 };
+        async move { Response::json(status, vec![b'1'; length]) }.boxed_local()
     }
 }
 
@@ -149,4 +154,30 @@ fn an_answer_counts_until_it_is_sent() {
         assert!((&mut connection).now_or_never().is_none(), "the connection ended");
     }
     assert!(net.lease().resize(LARGE_BYTES), "what is sent still takes room");
+}
+
+/// Values take many times the bytes that they are written in, so that a body that fits may hold more of them than do.
+#[test]
+fn the_values_of_a_body_count_where_they_are_read() {
+    let net = CoreNet::new(Rc::new(Answers), Limits { body_bytes_max: LARGE_BYTES, ..Limits::default() });
+    let list = |count| format!("[{}]", vec!["0    "; count].join(","));
+    let text = format!("[{:?}]", ",".repeat(20_000));
+    let status = |path: &str, body: &str| {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", body.len());
+        let wire = Wire::of(&[head.as_bytes(), body.as_bytes()].concat(), usize::MAX);
+        let mut connection = Box::pin(serve(net.clone(), net.watch(), wire.clone()));
+        while wire.0.borrow().sent.is_empty() {
+            assert!((&mut connection).now_or_never().is_none(), "the connection ended");
+        }
+        let sent = wire.0.borrow().sent.clone();
+        String::from_utf8(sent[9..12].to_vec()).unwrap()
+    };
+    assert_eq!(status("/values", &list(10_000)), "413");
+    assert_eq!(status("/", &list(10_000)), "200");
+    assert_eq!(status("/values", &text), "200");
+    assert_eq!(status("/values", &list(5_000)), "200");
+    let mut others = net.lease();
+    assert!(others.resize(LARGE_BYTES / 2));
+    assert_eq!(status("/values", &list(5_000)), "503");
+    assert_eq!(status("/", &list(5_000)), "200");
 }
