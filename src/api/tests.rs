@@ -2,6 +2,7 @@
 //! for the engine.
 
 mod long_bodies;
+mod rights;
 
 use std::cell::RefCell;
 use std::ffi::OsString;

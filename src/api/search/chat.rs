@@ -59,22 +59,23 @@ pub async fn searchable_indexes(call: &Call<App>) -> Result<Vec<SearchableIndex>
     for (uid, view) in state.indexes.iter().filter(|(uid, _)| call.grant.sees_index(uid)) {
         let chat = chat_settings(&view.settings);
         let description = chat["description"].as_str().unwrap_or_default().to_owned();
-        indexes.push(SearchableIndex { uid: uid.to_string(), description, values: values(call, view).await? });
+        indexes.push(SearchableIndex { uid: uid.to_string(), description, values: values(call, uid, view).await? });
     }
     indexes.sort_unstable_by(|a, b| a.uid.cmp(&b.uid));
     Ok(indexes)
 }
 
-/// The filterable fields that occur, each with its most frequent values.
-async fn values(call: &Call<App>, view: &Arc<IndexView>) -> Result<Vec<(String, Vec<String>)>, ApiError> {
+/// The filterable fields that occur, each with its most frequent values in the documents that the caller's token admits.
+async fn values(call: &Call<App>, uid: &str, view: &Arc<IndexView>) -> Result<Vec<(String, Vec<String>)>, ApiError> {
     if view.settings.filterable_attributes.is_empty() {
         return Ok(Vec::new());
     }
-    let request = SearchRequest {
+    let mut request = SearchRequest {
         facets: Some(vec!["*".into()]),
         page: PageRequest::Window { offset: 0, limit: 0 },
         ..SearchRequest::default()
     };
+    read_filter(call, uid, &SearchParams::default(), &mut request)?;
     let place = enter(call).await?;
     let answer = call.app.reader.search(view.clone(), request).await?;
     drop(place);

@@ -136,7 +136,7 @@ async fn alone(
     if is_share {
         return Ok(Answered::Share(plan.places.part(answer)));
     }
-    answer.hits = hydrate::federated(&call.app, state, &views, answer.hits).await?;
+    answer.hits = hydrate::federated(call, state, &views, answer.hits).await?;
     Ok(Answered::List(answer))
 }
 

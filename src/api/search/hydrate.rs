@@ -1,4 +1,5 @@
-//! Foreign keys: documents of other indexes in the place of their ids, in the hits of a finished page.
+//! Foreign keys: documents of other indexes in the place of their ids, in the hits of a finished page. The ids of documents
+//! that the caller could not search for stay what they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use shards::format::select::Paths;
 use shards::settings::ForeignKey;
 
 use crate::api::error::ApiError;
+use crate::api::router::Call;
 use crate::app::App;
 use crate::control::ControlState;
 
@@ -30,7 +32,7 @@ type Found = BTreeMap<String, BTreeMap<String, Value>>;
 /// # Errors
 /// `index_not_found` for a foreign index that does not exist, whether or not a hit has such an id.
 pub(super) async fn hits(
-    app: &App,
+    call: &Call<App>,
     state: &ControlState,
     view: &IndexView,
     hits: Vec<u8>,
@@ -39,7 +41,7 @@ pub(super) async fn hits(
     if keys.is_empty() || !state.features.foreign_keys {
         return Ok(hits);
     }
-    rewrite(app, state, hits, Objects::Entered, |_| keys, keys).await
+    rewrite(call, state, hits, Objects::Entered, |_| keys, keys).await
 }
 
 /// As [`hits`], for hits of several indexes that say where they are from.
@@ -47,7 +49,7 @@ pub(super) async fn hits(
 /// # Errors
 /// As [`hits`].
 pub(super) async fn federated(
-    app: &App,
+    call: &Call<App>,
     state: &ControlState,
     views: &[(Arc<str>, Arc<IndexView>)],
     hits: Vec<u8>,
@@ -61,7 +63,7 @@ pub(super) async fn federated(
         let view = views.iter().find(|(name, _)| Some(&**name) == uid);
         view.map_or(&[][..], |(_, view)| &view.settings.foreign_keys)
     };
-    rewrite(app, state, hits, Objects::Left, keys_of, &all).await
+    rewrite(call, state, hits, Objects::Left, keys_of, &all).await
 }
 
 /// Whether hits of these indexes can have ids that stand for documents.
@@ -70,7 +72,7 @@ pub(super) fn is_needed(state: &ControlState, views: &[(Arc<str>, Arc<IndexView>
 }
 
 async fn rewrite<'k>(
-    app: &App,
+    call: &Call<App>,
     state: &ControlState,
     hits: Vec<u8>,
     objects: Objects,
@@ -81,6 +83,8 @@ async fn rewrite<'k>(
     for uid in keys.iter().map(|key| key.foreign_index_uid.as_str()) {
         views.insert(uid, state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?.clone());
     }
+    let grant = &call.grant;
+    let keys_of = move |hit: &Value| keys_of(hit).iter().filter(move |key| grant.sees_index(&key.foreign_index_uid));
     let mut hits: Vec<Value> = serde_json::from_slice(&hits).map_err(ApiError::internal)?;
     let mut wanted: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for hit in &mut hits {
@@ -96,7 +100,7 @@ async fn rewrite<'k>(
     let mut found = Found::new();
     for (uid, ids) in wanted {
         if let Some(view) = views.get(uid).filter(|_| !ids.is_empty()) {
-            found.insert(uid.to_owned(), documents(app, view, ids).await?);
+            found.insert(uid.to_owned(), documents(call, (uid, view), ids).await?);
         }
     }
     for hit in &mut hits {
@@ -111,16 +115,20 @@ async fn rewrite<'k>(
     serde_json::to_vec(&hits).map_err(ApiError::internal)
 }
 
-/// The documents of these ids, with what their index displays.
+/// The documents of these ids that the caller's token admits, with what their index displays.
 async fn documents(
-    app: &App,
-    view: &Arc<IndexView>,
+    call: &Call<App>,
+    (uid, view): (&str, &Arc<IndexView>),
     ids: BTreeSet<String>,
 ) -> Result<BTreeMap<String, Value>, ApiError> {
     let Some(primary_key) = &view.primary_key else { return Ok(BTreeMap::new()) };
-    let query =
-        DocumentsQuery { limit: ids.len() as u64, ids: Some(ids.into_iter().collect()), ..DocumentsQuery::default() };
-    let page = app.reader.documents(view.clone(), query).await?;
+    let query = DocumentsQuery {
+        limit: ids.len() as u64,
+        ids: Some(ids.into_iter().collect()),
+        filter: call.grant.tenant_filter(uid).cloned(),
+        ..DocumentsQuery::default()
+    };
+    let page = call.app.reader.documents(view.clone(), query).await?;
     let displayed = if view.settings.displayed_attributes.iter().any(|name| name == "*") {
         Paths::All
     } else {
