@@ -180,14 +180,18 @@ impl ControlPlane {
         let waits = self.send_on(&task);
         if waits.is_empty() {
             // The client may have gone away; its task is accepted all the same.
-            let _ = answer.map(|answer| answer.send(Ok(task)));
+            if let Some(answer) = answer {
+                let _ = answer.send(Ok(task));
+            }
             return;
         }
         self.outbox.hold(task.uid.0);
         let plane = self.clone();
         let told = async move {
             let told = plane.delivered(task.uid, waits).await;
-            let _ = answer.map(|answer| answer.send(told.map(|()| task).map_err(ControlError::from)));
+            if let Some(answer) = answer {
+                let _ = answer.send(told.map(|()| task).map_err(ControlError::from));
+            }
         };
         self.runtime.spawn(RunQueue::Indexing, Box::pin(told));
     }

@@ -228,8 +228,7 @@ mod tests {
         };
         for text in [
             "{% for i in (1..100000000000) %}{% endfor %}".to_owned(),
-            "{% for i in (-9223372036854775807..9223372036854775807) %}{% endfor %}"
-                .replace("9223372036854775807", "922337203685477580"),
+            "{% for i in (-922337203685477580..922337203685477580) %}{% endfor %}".into(),
             "{% assign n = 100000000 %}{% tablerow i in (1..n) %}{% endtablerow %}".into(),
             "{% tablerow i in (1..3) cols:0 %}{% endtablerow %}".into(),
             format!("{{% assign a = 'text' %}}{doubled}"),
@@ -237,7 +236,7 @@ mod tests {
             format!("{{% assign a = 'xxxxxxxxxx' %}}{}", "{% assign a = a | replace: 'x', a %}".repeat(20)),
             format!("{{% assign a = 'x' | split: '' %}}{}", "{% assign a = a | concat: a %}".repeat(40)),
             empty(3),
-            empty(3).replace("for", "tablerow").replace("endtablerow", "endtablerow"),
+            empty(3).replace("for", "tablerow"),
             format!("{{% ifchanged %}}{}{{% endifchanged %}}", empty(4).replace("for", "tablerow")),
         ] {
             assert_eq!(render(&text), "!", "{text}");

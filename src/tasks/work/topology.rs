@@ -150,10 +150,10 @@ async fn report(plane: &ControlPlane, change: &Change) -> Result<(), ControlErro
 
 /// The last step: searches go by the next network, and what other instances have now is deleted here.
 async fn finish(run: &mut Run<'_>, change: &Change) -> Result<End, Broken> {
-    if !change.steps.switched {
-        if let Err(error) = run.plane.step(|steps| steps.switched = true).await {
-            return not_recorded(run, error).await;
-        }
+    if !change.steps.switched
+        && let Err(error) = run.plane.step(|steps| steps.switched = true).await
+    {
+        return not_recorded(run, error).await;
     }
     // Nobody is answered for what is about to go.
     run.plane.publish(|_| {}).await;
