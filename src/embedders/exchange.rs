@@ -4,6 +4,8 @@
 //! `{{..}}` the first is repeated, once for each text; without such a list a request takes one text.
 
 use serde_json::Value;
+use simd_json::prelude::ValueAsScalar;
+use simd_json::tape;
 
 /// Stands for a text in a request.
 pub const TEXT: &str = "{{text}}";
@@ -93,11 +95,11 @@ impl Pattern {
         filled
     }
 
-    /// Reads the `count` vectors of an answer.
+    /// Reads the `count` vectors of an answer, of which no more is kept in memory than where its parts begin.
     ///
     /// # Errors
     /// What does not fit.
-    pub fn vectors(&self, answer: &Value, count: usize) -> Result<Vec<Vec<f32>>, String> {
+    pub fn vectors(&self, answer: tape::Value<'_, '_>, count: usize) -> Result<Vec<Vec<f32>>, String> {
         let Some(list) = &self.list else {
             let vector = vector(at(answer, &self.place)?)?;
             return if count == 1 { Ok(vec![vector]) } else { Err(format!("gives 1 vector, expected {count}")) };
@@ -118,11 +120,11 @@ fn filled_item(item: &Value, place: &[Step], input: &Value) -> Value {
     item
 }
 
-fn at<'v>(value: &'v Value, path: &[Step]) -> Result<&'v Value, String> {
+fn at<'t, 'b>(value: tape::Value<'t, 'b>, path: &[Step]) -> Result<tape::Value<'t, 'b>, String> {
     path.iter().enumerate().try_fold(value, |value, (depth, step)| {
         let inner = match step {
-            Step::Key(key) => value.get(key),
-            Step::Index(index) => value.get(index),
+            Step::Key(key) => value.as_object().and_then(|object| object.get(key.as_str())),
+            Step::Index(index) => value.as_array().and_then(|array| array.get(*index)),
         };
         inner.ok_or_else(|| format!("has nothing at `{}`", show(&path[..=depth])))
     })
@@ -143,9 +145,10 @@ fn show(path: &[Step]) -> String {
     path.iter().map(step).collect::<Vec<_>>().join(".")
 }
 
-fn vector(value: &Value) -> Result<Vec<f32>, String> {
+fn vector(value: tape::Value<'_, '_>) -> Result<Vec<f32>, String> {
     let items = value.as_array().ok_or("has no list of numbers where the vector should be")?;
-    let number = |item: &Value| item.as_f64().map(|number| number as f32).filter(|number| number.is_finite());
+    let number =
+        |item: tape::Value<'_, '_>| item.cast_f64().map(|number| number as f32).filter(|number| number.is_finite());
     let numbers: Option<Vec<f32>> = items.iter().map(number).collect();
     numbers.ok_or_else(|| "has something else than numbers in a vector".into())
 }
@@ -233,7 +236,9 @@ mod tests {
     #[test]
     fn answers_are_read() {
         let read = |pattern: Value, answer: Value, count| {
-            Pattern::parse(&pattern, &[EMBEDDING]).unwrap().vectors(&answer, count).ok()
+            let mut answer = serde_json::to_vec(&answer).unwrap();
+            let answer = simd_json::to_tape(&mut answer).unwrap();
+            Pattern::parse(&pattern, &[EMBEDDING]).unwrap().vectors(answer.as_value(), count).ok()
         };
         let many = json!({"data": [{"e": "{{embedding}}"}, "{{..}}"]});
         let two = json!({"data": [{"e": [1, 2.5]}, {"e": [3, 4], "more": 1}], "other": 0});

@@ -151,12 +151,12 @@ impl Transport {
         if !(200..300).contains(&answer.status) {
             return Err(refused(answer.status, &answer.body));
         }
-        let (response, body) = (remote.response.clone(), answer.body);
+        let (response, mut body) = (remote.response.clone(), answer.body);
         let is_large = body.len() > ASIDE_BYTES;
         let wanted = remote.dimensions;
-        let read = move || match serde_json::from_slice::<Value>(&body) {
+        let mut read = move || match simd_json::to_tape(&mut body) {
             Err(error) => Err((format!("its answer is not JSON: {error}"), true)),
-            Ok(value) => match response.vectors(&value, count) {
+            Ok(tape) => match response.vectors(tape.as_value(), count) {
                 Err(why) => Err((format!("its answer {why}"), false)),
                 Ok(vectors) => match vectors.iter().find_map(|vector| misfit(vector, wanted)) {
                     Some(why) => Err((why, false)),
