@@ -1,4 +1,9 @@
 //! The server: protocol in, protocol out.
+//!
+//! The way of a request: [`net`] (connections of a core) and [`http`] (bytes to requests) to [`api`] (routes, decoding, errors),
+//! from there a search to `shards::engine`, and a change to [`control`] (keys, tasks, settings of the instance, on one core) and
+//! [`tasks`] (batches of the queue, done one after another). [`network`] talks with other instances, by [`outgoing`]. Each core
+//! has an [`app::App`] of its own; states that all read are published to them, never shared.
 
 pub mod api;
 pub mod app;

@@ -1,7 +1,7 @@
 //! Replays recorded HTTP conversations against the server's binary and compares every answer.
 //!
 //! The scenarios under `scenarios/` hold what a client sends and what the reference server answered. The ones that must
-//! pass are listed in `whole.txt`; the rest are areas not finished yet. Arguments: path prefixes of scenarios to run
+//! pass are listed in `whole.txt`, which says of the others why they do not. Arguments: path prefixes of scenarios to run
 //! instead (`cargo test --test conformance -- documents/stats`), `--show` to print every difference, `--jobs N`.
 //! `SKERRY_BIN` names another binary, `SKERRY_ARGS` other arguments than the two sets tried by default.
 

@@ -37,7 +37,7 @@ pub(super) const PROXY_HEADER: &str = "Meili-Proxy-Search";
 /// Answers a federated search.
 ///
 /// # Errors
-/// Those of section 13.3 of the interface, query by query; then, index by index, those of the searches.
+/// Those of [`check_query`], query by query; then, index by index, those of the searches.
 pub(super) async fn answer(
     call: &Call<App>,
     mut queries: Vec<QueryParams>,
