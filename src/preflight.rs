@@ -13,7 +13,7 @@ pub enum PreflightError {
     /// The kernel or a sandbox refuses io_uring.
     #[error(
         "io_uring is refused here ({source}): in a container, start it with the seccomp profile that comes with the server \
-         (docker run --security-opt seccomp=skerry-seccomp.json); on a host, set `sysctl kernel.io_uring_disabled=0`"
+         (docker run --security-opt seccomp=tuning/seccomp-io_uring.json; see tuning/README.md); on a host, set `sysctl kernel.io_uring_disabled=0`"
     )]
     IoUring {
         /// What the kernel said.
