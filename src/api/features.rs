@@ -23,8 +23,8 @@ async fn get(call: Call<App>) -> Answer {
 }
 
 /// Stores all effective values, those that the command line turned on included.
-async fn update(call: Call<App>) -> Answer {
-    let patch = patch(&call.json()?)?;
+async fn update(mut call: Call<App>) -> Answer {
+    let patch = call.decoded(|body| patch(&body)).await?;
     call.app.control.change(ControlChange::SetFeatures(patch)).await?;
     Ok(Response::from_json(200, &call.app.control.state().features))
 }

@@ -29,9 +29,10 @@ async fn list(call: Call<App>) -> Answer {
     Ok(page.answer(keys.newest_first().into_iter(), |key| object(key, &keys)))
 }
 
-async fn create(call: Call<App>) -> Answer {
+async fn create(mut call: Call<App>) -> Answer {
     let now = call.app.now();
-    let key = NewKey::parse(&call.json()?, now)?.into_key(uuids::v4(&*call.app.runtime), now);
+    let new = call.decoded(move |body| Ok(NewKey::parse(&body, now)?)).await?;
+    let key = new.into_key(uuids::v4(&*call.app.runtime), now);
     call.app.control.change(ControlChange::CreateKey(key.clone())).await?;
     Ok(Response::from_json(201, &object(&key, &call.app.keys())))
 }
@@ -42,8 +43,8 @@ async fn one(call: Call<App>) -> Answer {
     Ok(Response::from_json(200, &object(&key, &keys)))
 }
 
-async fn update(call: Call<App>) -> Answer {
-    let patch = KeyPatch::parse(&call.json()?)?;
+async fn update(mut call: Call<App>) -> Answer {
+    let patch = call.decoded(|body| Ok(KeyPatch::parse(&body)?)).await?;
     let key = find(&call.app.keys(), call.param(0))?;
     call.app.control.change(ControlChange::UpdateKey(key.uid, patch, call.app.now())).await?;
     let keys = call.app.keys();

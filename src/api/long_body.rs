@@ -16,7 +16,7 @@ impl Call<App> {
     /// What `decode` makes of the JSON body, which is gone afterwards.
     ///
     /// # Errors
-    /// As [`Call::json`], and those of `decode`.
+    /// As [`Call::read`], [`json_body`]'s, and those of `decode`.
     pub async fn decoded<T, F>(&mut self, decode: F) -> Result<T, ApiError>
     where
         T: Send + 'static,
@@ -28,7 +28,7 @@ impl Call<App> {
     /// What `read` makes of the content type and of the bytes of a body that holds JSON, which is gone afterwards.
     ///
     /// # Errors
-    /// As [`Call::bytes`], and those of `read`.
+    /// As [`Call::json_bytes`], and those of `read`.
     pub async fn read<T, F>(&mut self, read: F) -> Result<T, ApiError>
     where
         T: Send + 'static,

@@ -10,7 +10,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
-use serde_json::Value;
 use shards::runtime::Nanos;
 use smallvec::SmallVec;
 use time::OffsetDateTime;
@@ -109,19 +108,11 @@ impl<A> Call<A> {
         self.request.body.as_deref().map_err(|error| body_error(*error))
     }
 
-    /// The body of a JSON route whose bodies are short; others have [`Self::decoded`](super::long_body).
+    /// The bytes of the body of a JSON route. They are read by [`Self::decoded`](super::long_body).
     ///
     /// # Errors
-    /// As [`Self::bytes`] and [`decode::json_body`]. A body whose length announced that it is too large is `internal` here:
-    /// clients of the interface know it so.
-    pub fn json(&self) -> Result<Value, ApiError> {
-        decode::json_body(self.content_type(), self.json_bytes()?)
-    }
-
-    /// The bytes of the body of a JSON route.
-    ///
-    /// # Errors
-    /// As [`Self::json`].
+    /// As [`Self::bytes`]. A body whose length announced that it is too large is `internal` here: clients of the interface know
+    /// it so.
     pub(super) fn json_bytes(&self) -> Result<&[u8], ApiError> {
         if let Err(BodyError::TooLarge { announced: true, compressed: false, limit }) = self.request.body {
             let message = format!("The payload is larger than the limit of {limit} bytes.");
@@ -380,7 +371,7 @@ mod tests {
     }
 
     async fn body(call: Call<Server>) -> Answer {
-        call.json().map(|_| Response::empty(200))
+        decode::json_body(call.content_type(), call.json_bytes()?).map(|_| Response::empty(200))
     }
 
     fn router(master_key: Option<&str>) -> Router<Server> {

@@ -77,6 +77,7 @@ fn long_bodies_are_read_on_another_thread() {
         (Method::Post, "/indexes"),
         (Method::Patch, "/indexes/a"),
         (Method::Post, "/swap-indexes"),
+        (Method::Patch, "/experimental-features"),
         (Method::Post, "/indexes/a/search"),
         (Method::Post, "/indexes/a/facet-search"),
         (Method::Post, "/indexes/a/similar"),
