@@ -15,7 +15,7 @@ use crate::document::primary_key::KeyFinder;
 use crate::error::UserError;
 use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::index::Catalog;
-use crate::index::draft::Plan;
+use crate::index::Plan;
 use crate::partition::PartitionError;
 use crate::partition::reader::PartitionReader;
 use crate::runtime::Checkpoint;

@@ -13,6 +13,7 @@ use storage_engine::{ReadTree, Snapshot};
 
 use super::catalog::Catalog;
 use super::numbers::DocNumbers;
+use super::plan::{Change, Plan, stored};
 use crate::document::names::{FieldNames, VECTORS};
 use crate::document::payload::{DocumentFields, Documents, PayloadFormat, read_document};
 use crate::document::primary_key::{KeyFinder, infer, is_valid};
@@ -21,21 +22,18 @@ use crate::document::validate::Reserved;
 use crate::engine::{Method, OpOutcome};
 use crate::error::UserError;
 use crate::fields::FieldsMap;
-use crate::ids::{DocId, FieldId, LocalDocId, PartitionNo};
+use crate::ids::{DocId, FieldId};
 use crate::network_shards::KeptShards;
 use crate::partition::PartitionError;
 use crate::partition::trees::EXTERNAL_IDS;
-use crate::partition::writer::{ChangeKind, RecordChange, RecordChunk};
-use crate::runtime::{Checkpoint, Runtime};
+use crate::partition::writer::ChangeKind;
+use crate::runtime::Runtime;
 use crate::segments::{Pieces, Segments};
 use crate::settings::Settings;
 use crate::vectors::change::is_user_provided;
 use crate::vectors::sent::{self, Embedders};
 use crate::vectors::writer::missing_entry;
 use crate::vectors::{EmbedderStates, missing};
-
-/// Bytes of records sent to a partition in one message.
-const CHUNK_BYTES: usize = 256 << 10;
 
 /// Why an operation came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -68,15 +66,6 @@ pub struct Addition<'a> {
     pub skip_creation: bool,
 }
 
-#[derive(Clone, Copy)]
-struct Change {
-    kind: ChangeKind,
-    start: u64,
-    len: u32,
-    /// What it says about vectors.
-    vectors: (u64, u32),
-}
-
 /// The documents of an addition: their ids and what becomes of them.
 type Admitted = Segments<(String, Change)>;
 
@@ -99,18 +88,6 @@ pub struct Draft {
     /// Whether all documents from before the batch go.
     pub cleared: bool,
     embedders: Embedders,
-}
-
-/// What the partitions and the catalog are to do.
-pub struct Plan {
-    /// All names.
-    pub fields: Arc<FieldsMap>,
-    /// Numbers of documents after the batch.
-    pub numbers: DocNumbers,
-    /// External ids that are new, changed (a number) or gone, in byte order.
-    pub ids: BTreeMap<Box<str>, Option<u32>>,
-    changes: BTreeMap<u32, Change>,
-    records: Pieces,
 }
 
 impl Draft {
@@ -435,49 +412,6 @@ impl Draft {
     }
 }
 
-impl Plan {
-    /// Whether any document of a partition changes.
-    pub fn touches(&self, partition: PartitionNo, count: u16) -> bool {
-        self.changes.keys().any(|number| DocId(*number).partition(count) == partition)
-    }
-
-    /// All changes with their records, by rising document.
-    pub fn changes(&self) -> impl Iterator<Item = (DocId, ChangeKind, &[u8])> {
-        self.changes
-            .iter()
-            .map(|(number, change)| (DocId(*number), change.kind, self.records.get(change.start, change.len as usize)))
-    }
-
-    /// Frees its memory in steps: that of a large batch takes milliseconds.
-    pub async fn discard(self, runtime: &dyn Runtime) {
-        let mut checkpoint = Checkpoint::default();
-        for _ in self.changes {
-            checkpoint.tick(runtime).await;
-        }
-    }
-
-    /// What the document of a change says about vectors.
-    fn vectors(&self, change: &Change) -> &[u8] {
-        self.records.get(change.vectors.0, change.vectors.1 as usize)
-    }
-
-    /// The changes in one partition of `count`, in pieces.
-    pub fn chunks(&self, partition: PartitionNo, count: u16) -> impl Iterator<Item = RecordChunk> {
-        let mut of_partition =
-            self.changes.iter().filter(move |(number, _)| DocId(**number).partition(count) == partition);
-        std::iter::from_fn(move || {
-            let mut chunk = RecordChunk::default();
-            while chunk.len() < CHUNK_BYTES {
-                let Some((number, change)) = of_partition.next() else { break };
-                let record = self.records.get(change.start, change.len as usize);
-                let doc: LocalDocId = DocId(*number).local(count);
-                chunk.push(RecordChange { doc, kind: change.kind, record, vectors: self.vectors(change) });
-            }
-            if chunk.is_empty() { None } else { Some(chunk) }
-        })
-    }
-}
-
 /// Writes a document's record without what goes to the vectors, which is returned.
 fn put_document(
     document: &DocumentFields,
@@ -500,13 +434,6 @@ fn put_document(
     let kept: Vec<(FieldId, &[u8])> = kept.collect();
     put_record(record, kept.iter().copied());
     Ok(vectors.entries)
-}
-
-/// A change with its bytes put among `records`.
-fn stored(records: &mut Pieces, kind: ChangeKind, record: &[u8], vectors: &[u8]) -> Change {
-    let start = records.push(record);
-    let vectors = (if vectors.is_empty() { 0 } else { records.push(vectors) }, vectors.len() as u32);
-    Change { kind, start, len: record.len() as u32, vectors }
 }
 
 /// The number of a document in a committed state.

@@ -5,6 +5,8 @@
 pub mod catalog;
 pub mod draft;
 pub mod numbers;
+pub mod plan;
 
 pub use catalog::Catalog;
 pub use draft::Draft;
+pub use plan::Plan;

@@ -1,5 +1,7 @@
 //! Several searches whose results become one list: `POST /multi-search` with `federation`.
 
+mod query_checks;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +11,11 @@ use shards::engine::IndexView;
 use shards::facets::distribution::check_facets;
 use shards::search::federated::{
     FederatedAnswer, FederatedError, FederatedFacets, FederatedIndex, FederatedQuery, FederatedRequest, FederatedRole,
-    MergeFacets, Part, RuleKind, are_compatible, rule_kinds,
+    MergeFacets, Part, rule_kinds,
 };
 use shards::search::{PageRequest, SearchRequest, check};
-use shards::settings::FacetOrder;
 
+use self::query_checks::{FacetOrders, Rules, check_query, check_unused};
 use super::enter;
 use super::envelope::{member, write_page};
 use super::multi::inside;
@@ -26,7 +28,7 @@ use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::{Answer, Call};
 use crate::api::uuids;
 use crate::app::App;
-use crate::control::{ControlState, Features};
+use crate::control::ControlState;
 use crate::http::Response;
 use crate::network::headers::{ASKED_SHARDS, HIT_LINES, HYBRID_SHARE, percent_decode};
 use crate::network::routing::Routing;
@@ -175,48 +177,6 @@ fn all_metadata(call: &Call<App>, state: &ControlState, queries: &[Routed]) -> V
     queries.iter().filter_map(of_query).collect()
 }
 
-/// What a query may not say inside a federation.
-fn check_query(query: &QueryParams, federation: &FederationParams, features: Features) -> Result<(), ApiError> {
-    let refuse = |code, what: &str| {
-        Err(ApiError::new(code, format!("{what} cannot be given inside a federated query; use `federation` instead.")))
-    };
-    let options = query.options.as_ref();
-    let (remote, position) = options.map_or((None, None), |options| (options.remote.as_ref(), options.query_position));
-    if query.has_page {
-        let pages = "`offset`, `limit`, `page` and `hitsPerPage`";
-        return refuse(ErrorCode::InvalidMultiSearchQueryPagination, pages);
-    }
-    if query.search.request.facets.as_ref().is_some_and(|facets| !facets.is_empty()) {
-        return refuse(ErrorCode::InvalidMultiSearchQueryFacets, "`facets`");
-    }
-    if query.search.user_context.is_some() {
-        let message = "`personalize` cannot be given inside a federated query.";
-        return Err(ApiError::new(ErrorCode::InvalidMultiSearchQueryPersonalization, message));
-    }
-    if query.search.use_network == Some(true) && remote.is_some() {
-        let message = "`useNetwork` and `federationOptions.remote` exclude each other.";
-        return Err(ApiError::new(ErrorCode::InvalidMultiSearchFederationOptions, message));
-    }
-    if query.has_performance {
-        return refuse(ErrorCode::InvalidMultiSearchQueryShowPerformanceDetails, "`showPerformanceDetails`");
-    }
-    if query.search.request.distinct.is_some() && federation.distinct.is_some() {
-        let message = "`distinct` cannot be given both by a query and by `federation`.";
-        return Err(ApiError::new(ErrorCode::InvalidMultiSearchDistinct, message));
-    }
-    if !features.network {
-        let given = [
-            (query.search.use_network.is_some(), "Passing `useNetwork`"),
-            (remote.is_some(), "Passing `federationOptions.remote`"),
-            (position.is_some(), "Passing `federationOptions.queryPosition`"),
-        ];
-        if let Some((_, action)) = given.iter().find(|(given, _)| *given) {
-            return Err(ApiError::feature_not_enabled(action, "network"));
-        }
-    }
-    Ok(())
-}
-
 /// A federated search, checked.
 pub(super) struct Plan {
     pub(super) request: FederatedRequest,
@@ -335,59 +295,6 @@ fn request(federation: &FederationParams) -> FederatedRequest {
     }
 }
 
-/// The facets of an index that no query searches are not shown, but must be such.
-fn check_unused(call: &Call<App>, state: &ControlState, uid: &str, names: &[String]) -> Result<(), ApiError> {
-    call.grant.check_index(uid)?;
-    let view = state.index(uid).ok_or_else(|| ApiError { status: 400, ..ApiError::index_not_found(uid) })?;
-    Ok(check_facets(names, &view.settings, ErrorCode::InvalidMultiSearchFacets.name())?)
-}
-
-/// The kinds of rules of the queries so far: the longest list, with the place of its query.
-#[derive(Default)]
-struct Rules(Option<(usize, Vec<RuleKind>)>);
-
-impl Rules {
-    fn check(&mut self, position: usize, kinds: Vec<RuleKind>) -> Result<(), ApiError> {
-        if let Some((other, longest)) = &self.0 {
-            if !are_compatible(longest, &kinds) {
-                let message = format!(
-                    "The results of `.queries[{position}]` and `.queries[{other}]` cannot be merged: \
-                     their ranking rules or sort criteria are of different kinds."
-                );
-                return Err(ApiError::new(ErrorCode::InvalidMultiSearchQueryRankingRules, message));
-            }
-            if longest.len() >= kinds.len() {
-                return Ok(());
-            }
-        }
-        self.0 = Some((position, kinds));
-        Ok(())
-    }
-}
-
-/// The order of the values of each facet that is counted over all indexes, with the index that has it so.
-#[derive(Default)]
-struct FacetOrders<'f>(BTreeMap<String, (FacetOrder, &'f str)>);
-
-impl<'f> FacetOrders<'f> {
-    fn check(&mut self, uid: &'f str, names: &[String], view: &IndexView) -> Result<(), ApiError> {
-        let orders = &view.settings.faceting.sort_facet_values_by;
-        let usual = orders.get("*").copied().unwrap_or(FacetOrder::Alpha);
-        for name in names {
-            let order = orders.get(name).copied().unwrap_or(usual);
-            let (known, other) = self.0.entry(name.clone()).or_insert((order, uid));
-            if *known != order {
-                let message = format!(
-                    "The facet `{name}` cannot be merged: its values are sorted otherwise in index `{uid}` than in index \
-                     `{other}`."
-                );
-                return Err(ApiError::new(ErrorCode::InvalidMultiSearchFacetOrder, message));
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Everything that stands around the hits.
 struct Envelope {
     page: PageRequest,
@@ -492,16 +399,5 @@ mod tests {
         assert_eq!((&body["facetDistribution"], &body["totalPages"]), (&json!({"g\"": {"a\\": 2}}), &json!(3)));
         assert_eq!(body["metadata"], json!([{"indexUid": "a"}]));
         assert!(written(FederatedFacets::None, window).get("facetsByIndex").is_none());
-    }
-
-    #[test]
-    fn every_query_is_compared_with_the_longest_list() {
-        let (asc, desc) = (RuleKind::Sort { descending: false }, RuleKind::Sort { descending: true });
-        let mut rules = Rules::default();
-        assert!(rules.check(0, vec![RuleKind::Relevancy]).is_ok());
-        assert!(rules.check(3, vec![RuleKind::Relevancy, asc]).is_ok());
-        assert!(rules.check(1, vec![]).is_ok());
-        let error = rules.check(2, vec![RuleKind::Relevancy, desc]).unwrap_err();
-        assert!(error.message.contains("queries[2]") && error.message.contains("queries[3]"), "{error}");
     }
 }
