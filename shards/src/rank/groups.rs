@@ -10,7 +10,7 @@ use super::ranker::SortSource;
 use super::runs::Runs;
 
 /// Documents whose values are read and sorted in one step.
-const RUN_DOCS: usize = if cfg!(test) { 3 } else { 256 };
+pub const RUN_DOCS: usize = if cfg!(test) { 3 } else { 256 };
 
 /// Documents that are equal under the leading sort rules.
 pub struct Group {

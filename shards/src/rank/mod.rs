@@ -14,7 +14,7 @@ pub mod classes;
 pub mod coarse;
 pub mod cost;
 pub mod evaluate;
-mod groups;
+pub mod groups;
 pub mod paths;
 pub mod plan;
 pub mod ranker;

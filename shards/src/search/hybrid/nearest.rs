@@ -9,16 +9,22 @@ use roaring::RoaringBitmap;
 use storage_engine::vector::{Neighbor, Pace, SearchOptions};
 
 use crate::ids::LocalDocId;
+use crate::rank::groups::{Group, Groups, RUN_DOCS};
 use crate::rank::ranker::SortSource;
+use crate::rank::runs::Runs;
 use crate::rank::{NO_VECTOR, RankPlan, RankedDoc, RankedPart, Rule, SortBy, SortValue, VectorQuery};
+use crate::runtime::pause_at;
 use crate::search::answer::SearchError;
-use crate::search::part::{Pacer, SearchPartition};
+use crate::search::part::{Pacer, SearchPartition, pause};
 use crate::vectors::stored::EmbedderVectors;
 
 /// Nodes that every partition's walk keeps in view, and as many more as are shared among all of them. At these numbers one, two and
 /// four partitions find about as many of the nearest.
 const VIEW_EACH: usize = 40;
 const VIEW_SHARED: usize = 60;
+
+/// Of how many documents values are read at most when time has run out: enough to fill a page.
+const LATE_DOCS: usize = 4096;
 
 /// Lets others run while vectors are compared, and ends that when time has run out.
 pub struct SearchPace<'p> {
@@ -78,13 +84,22 @@ impl VectorRanking<'_> {
         let leading = rules.iter().take_while(|rule| **rule != Rule::Vector).count();
         let by_vector = leading < rules.len();
         let mut part = RankedPart { candidates: candidates.len(), ..RankedPart::default() };
-        let mut groups = self.groups(candidates, &self.plan.rules.sorts[..leading])?.into_iter();
+        let mut groups = Groups::new(Rc::new(candidates.clone()));
+        let mut read = 0;
+        while groups.step(self.plan, self.sorter, leading).map_err(SearchError::Partition)? {
+            read += RUN_DOCS;
+            if read >= self.plan.wanted.min(LATE_DOCS) && self.pace.stopped() {
+                break;
+            }
+            pause(self.pace).await;
+        }
         while part.docs.len() < self.plan.wanted {
-            let Some((docs, sorts)) = groups.next() else { break };
+            let Some(Group { docs, sorts }) = groups.pop(self.plan, leading) else { break };
             let wanted = self.plan.wanted - part.docs.len();
             let ranked =
                 if by_vector { self.group(&docs, wanted, leading).await? } else { unranked(&docs, wanted, self.plan) };
-            for candidate in ranked {
+            for (at, candidate) in ranked.into_iter().enumerate() {
+                pause_at(at, RUN_DOCS, self.pace).await;
                 let (number, count) = self.partition.place();
                 let mut all = sorts.clone();
                 all.extend(candidate.later);
@@ -96,6 +111,9 @@ impl VectorRanking<'_> {
                 });
             }
         }
+        while groups.discard(RUN_DOCS) {
+            pause(self.pace).await;
+        }
         part.complete = part.docs.len() as u64 >= part.candidates;
         let (_, count) = self.partition.place();
         let docs: Vec<u32> = part.docs.iter().map(|ranked| ranked.doc.local(count).0).collect();
@@ -103,67 +121,21 @@ impl VectorRanking<'_> {
         Ok(part)
     }
 
-    /// Candidates by the sort rules before the vector's.
-    fn groups(
-        &self,
-        candidates: &RoaringBitmap,
-        sorts: &[SortBy],
-    ) -> Result<Vec<(RoaringBitmap, Vec<SortValue>)>, SearchError> {
-        if sorts.is_empty() {
-            return Ok(vec![(candidates.clone(), Vec::new())]);
-        }
-        let docs: Vec<u32> = candidates.iter().collect();
-        let mut keyed: Vec<(u32, Vec<SortValue>)> = docs.iter().copied().zip(self.values(sorts, &docs)?).collect();
-        let compare = |a: &[SortValue], b: &[SortValue]| compare(sorts, a, b);
-        keyed.sort_by(|a, b| compare(&a.1, &b.1).then(a.0.cmp(&b.0)));
-        let runs = keyed.chunk_by(|a, b| compare(&a.1, &b.1).is_eq());
-        Ok(runs.map(|run| (run.iter().map(|(doc, _)| *doc).collect(), run[0].1.clone())).collect())
-    }
-
-    /// For each document its values under the criteria.
-    fn values(&self, sorts: &[SortBy], docs: &[u32]) -> Result<Vec<Vec<SortValue>>, SearchError> {
-        let mut values: Vec<Vec<SortValue>> = vec![Vec::with_capacity(sorts.len()); docs.len()];
-        for by in sorts {
-            let column = self.sorter.sort_values(by, docs).map_err(SearchError::Partition)?;
-            values.iter_mut().zip(column).for_each(|(values, value)| values.push(value));
-        }
-        Ok(values)
-    }
-
     /// The first `wanted` documents of a group, and with them all that are as near as the last where that matters.
     async fn group(&self, docs: &RoaringBitmap, wanted: usize, leading: usize) -> Result<Vec<Candidate>, SearchError> {
         let later = &self.plan.rules.sorts[leading..];
         let whole = !later.is_empty() || self.plan.whole_buckets;
         let found = self.nearest(docs, wanted, whole).await?;
-        let mut ranked: Vec<(u32, u32)> =
-            found.iter().map(|near| (VectorQuery::cost(near.distance), near.doc)).collect();
-        if ranked.len() < wanted {
+        let mut none = RoaringBitmap::new();
+        if found.len() < wanted {
             // Documents without a vector are found as well, behind all others.
-            let none = self.with_vectors().map_or_else(|| docs.clone(), |with| docs - with);
-            let room = if whole { usize::MAX } else { wanted - ranked.len() };
-            ranked.extend(none.iter().take(room).map(|doc| (NO_VECTOR, doc)));
+            none = self.with_vectors().map_or_else(|| docs.clone(), |with| docs - with);
         }
-        let mut numbers: Vec<u32> = ranked.iter().map(|(_, doc)| *doc).collect();
-        let mut places: Vec<usize> = (0..ranked.len()).collect();
-        if !later.is_empty() {
-            // Columns are read by rising number.
-            places.sort_unstable_by_key(|at| numbers[*at]);
-            numbers.sort_unstable();
-        }
-        let mut values = self.values(later, &numbers)?;
-        let mut candidates: Vec<Candidate> = places
-            .into_iter()
-            .zip(values.drain(..))
-            .map(|(at, later)| Candidate { doc: ranked[at].1, cost: ranked[at].0, later })
-            .collect();
-        let order = |a: &Candidate, b: &Candidate| {
-            a.cost.cmp(&b.cost).then_with(|| compare(later, &a.later, &b.later)).then(a.doc.cmp(&b.doc))
-        };
-        candidates.sort_unstable_by(order);
-        if !self.plan.whole_buckets {
-            candidates.truncate(wanted);
-        }
-        Ok(candidates)
+        let room = if whole { usize::MAX } else { wanted.saturating_sub(found.len()) };
+        let near = found.iter().map(|near| (VectorQuery::cost(near.distance), near.doc));
+        let ranked = near.chain(none.iter().take(room).map(|doc| (NO_VECTOR, doc)));
+        let kept = if self.plan.whole_buckets { usize::MAX } else { wanted };
+        first_of(ranked, (later, self.sorter), kept, self.pace).await
     }
 
     fn vectors(&self) -> Option<&EmbedderVectors> {
@@ -207,6 +179,58 @@ pub(super) fn view_of(partitions: u16) -> usize {
     VIEW_EACH + VIEW_SHARED / usize::from(partitions.max(1))
 }
 
+/// The first `wanted` documents by cost, then by their values under the criteria, then by number. They are given with their costs,
+/// and read in runs; when time runs out, those count whose values were read by then, as long as they fill a page.
+async fn first_of(
+    mut ranked: impl Iterator<Item = (u32, u32)>,
+    (sorts, sorter): (&[SortBy], &dyn SortSource),
+    wanted: usize,
+    pace: &dyn Pace,
+) -> Result<Vec<Candidate>, SearchError> {
+    let order = |a: &Candidate, b: &Candidate| {
+        a.cost.cmp(&b.cost).then_with(|| compare(sorts, &a.later, &b.later)).then(a.doc.cmp(&b.doc))
+    };
+    let (mut runs, mut read) = (Runs::default(), 0);
+    loop {
+        let mut run: Vec<(u32, u32)> = ranked.by_ref().take(RUN_DOCS).collect();
+        let fills_page = read >= wanted.min(LATE_DOCS);
+        if run.is_empty() || (fills_page && !sorts.is_empty() && pace.stopped()) {
+            break;
+        }
+        read += run.len();
+        // Columns are read by rising number.
+        run.sort_unstable_by_key(|(_, doc)| *doc);
+        let numbers: Vec<u32> = run.iter().map(|(_, doc)| *doc).collect();
+        let valued = run.into_iter().zip(values(sorts, sorter, &numbers)?);
+        let mut sorted: Vec<Candidate> = valued.map(|((cost, doc), later)| Candidate { doc, cost, later }).collect();
+        sorted.sort_unstable_by(order);
+        sorted.truncate(wanted);
+        runs.push(sorted, order);
+        pause(pace).await;
+    }
+    let mut first = Vec::with_capacity(read.min(wanted));
+    while first.len() < wanted
+        && let Some(next) = runs.pop(order)
+    {
+        first.push(next);
+        pause_at(first.len(), RUN_DOCS, pace).await;
+    }
+    while runs.discard(RUN_DOCS) {
+        pause(pace).await;
+    }
+    Ok(first)
+}
+
+/// For each document its values under the criteria.
+fn values(sorts: &[SortBy], sorter: &dyn SortSource, docs: &[u32]) -> Result<Vec<Vec<SortValue>>, SearchError> {
+    let mut values: Vec<Vec<SortValue>> = vec![Vec::with_capacity(sorts.len()); docs.len()];
+    for by in sorts {
+        let column = sorter.sort_values(by, docs).map_err(SearchError::Partition)?;
+        values.iter_mut().zip(column).for_each(|(values, value)| values.push(value));
+    }
+    Ok(values)
+}
+
 fn compare(sorts: &[SortBy], a: &[SortValue], b: &[SortValue]) -> std::cmp::Ordering {
     let orders = sorts.iter().zip(a.iter().zip(b)).map(|(by, (a, b))| a.compare(b, by.is_descending()));
     orders.into_iter().find(|order| order.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
@@ -216,4 +240,118 @@ fn compare(sorts: &[SortBy], a: &[SortValue], b: &[SortValue]) -> std::cmp::Orde
 fn unranked(docs: &RoaringBitmap, wanted: usize, plan: &RankPlan) -> Vec<Candidate> {
     let wanted = if plan.whole_buckets { usize::MAX } else { wanted };
     docs.iter().take(wanted).map(|doc| Candidate { doc, cost: 0, later: Vec::new() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use futures_lite::future::{block_on, poll_once};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::facets::test_support::filterable;
+    use crate::ids::PartitionNo;
+    use crate::rank::RuleList;
+    use crate::search::gather::Ask;
+    use crate::search::messages::{PartQuestion, PartReply, RankQuestion};
+    use crate::search::replay::MemIndex;
+
+    /// Values that follow from the documents' numbers; counts how many are read, and the most in one step.
+    #[derive(Default)]
+    struct Values {
+        read: Cell<usize>,
+        most: Cell<usize>,
+    }
+
+    fn value(doc: u32) -> f64 {
+        f64::from(doc.wrapping_mul(2_654_435_761) % 1000)
+    }
+
+    impl SortSource for Values {
+        fn sort_values(&self, _: &SortBy, docs: &[u32]) -> Result<Vec<SortValue>, String> {
+            assert!(docs.is_sorted());
+            self.read.set(self.read.get() + docs.len());
+            self.most.set(self.most.get().max(docs.len()));
+            Ok(docs.iter().map(|doc| SortValue::Number(value(*doc))).collect())
+        }
+    }
+
+    /// Pauses whenever it is asked, and stops after so many pauses.
+    struct Ending(Cell<usize>);
+
+    impl Pace for Ending {
+        fn due(&self) -> bool {
+            true
+        }
+
+        fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+            self.0.set(self.0.get().saturating_sub(1));
+            Box::pin(std::future::ready(()))
+        }
+
+        fn stopped(&self) -> bool {
+            self.0.get() == 0
+        }
+    }
+
+    /// The values of all documents without a vector were once read and sorted in one step, whatever time was left.
+    #[test]
+    fn many_documents_are_read_in_runs_until_time_ends() {
+        let sorts = [SortBy::Field { name: "n".into(), descending: false }];
+        let ranked = || (0..10_000u32).rev().map(|doc| (doc % 3, doc));
+        let mut expected: Vec<(u32, u32)> = ranked().collect();
+        expected.sort_by(|a, b| a.0.cmp(&b.0).then(value(a.1).total_cmp(&value(b.1))).then(a.1.cmp(&b.1)));
+        let sorter = Values::default();
+        for wanted in [1, 20, 300, usize::MAX] {
+            let pace = Ending(Cell::new(usize::MAX));
+            let first = block_on(first_of(ranked(), (&sorts, &sorter), wanted, &pace)).expect("memory does not fail");
+            let found: Vec<(u32, u32)> = first.iter().map(|candidate| (candidate.cost, candidate.doc)).collect();
+            assert_eq!(found, expected[..wanted.min(10_000)]);
+            assert_eq!(sorter.most.get(), RUN_DOCS);
+            assert!(usize::MAX - pace.0.get() >= 10_000 / RUN_DOCS);
+        }
+        let sorter = Values::default();
+        let first = block_on(first_of(ranked(), (&sorts, &sorter), 20, &Ending(Cell::new(2)))).expect("as above");
+        assert_eq!((first.len(), sorter.read.get()), (20, 20usize.next_multiple_of(RUN_DOCS)));
+    }
+
+    /// Sort rules once had the values of all candidates read in one step, whatever time was left.
+    #[test]
+    fn sort_rules_give_way_and_end_in_time() {
+        let docs: Vec<Value> = (0..100).map(|id| json!({"id": id, "n": 100 - id})).collect();
+        let index = MemIndex::new(&filterable(&["n"]), &docs, 1);
+        let vector = VectorQuery { embedder: "none".into(), vector: [1.0].into(), shift: None };
+        let sorts = vec![SortBy::Field { name: "n".into(), descending: false }];
+        for rules in [vec![Rule::Sort(0), Rule::Vector], vec![Rule::Vector, Rule::Sort(0)]] {
+            let rules = RuleList { rules, sorts: sorts.clone(), ..RuleList::default() };
+            let plan = Arc::new(RankPlan { rules, wanted: 5, vector: Some(vector.clone()), ..RankPlan::default() });
+            let found = |time_left| {
+                let question = RankQuestion {
+                    plan: plan.clone(),
+                    filter: None,
+                    pinned: Arc::default(),
+                    distinct: None,
+                    facets: None,
+                    show: None,
+                    time_left,
+                };
+                let (mut asked, mut pauses) = (index.ask(PartitionNo(0), PartQuestion::Rank(question)), 0);
+                let reply = loop {
+                    match block_on(poll_once(&mut asked)) {
+                        Some(reply) => break reply.expect("memory does not fail"),
+                        None => pauses += 1,
+                    }
+                };
+                let PartReply::Ranked(reply) = reply else { panic!("not a ranking") };
+                (reply.part.docs.iter().map(|ranked| ranked.doc.0).collect::<Vec<_>>(), reply.expired, pauses)
+            };
+            let (docs, expired, pauses) = found(Duration::from_secs(1));
+            assert_eq!((docs, expired), (vec![99, 98, 97, 96, 95], false));
+            assert!(pauses >= 100 / RUN_DOCS, "{pauses}");
+            let (docs, expired, _) = found(Duration::ZERO);
+            assert_eq!((docs, expired), (vec![5, 4, 3, 2, 1], true), "two runs hold a page");
+        }
+    }
 }
