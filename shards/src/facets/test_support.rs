@@ -1,12 +1,15 @@
 //! A partition in memory, for tests: documents as JSON values, columns in ordered maps.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
+use std::pin::Pin;
 use std::rc::Rc;
 
 use roaring::RoaringBitmap;
 use serde_json::Value;
 use storage_engine::TreeId;
+use storage_engine::vector::Pace;
 
 use super::columns::{ColumnError, ColumnRead, ColumnWrite, ColumnWriter, Columns, ResidentFields, store::Entry};
 use super::extract::{Extractor, Facts};
@@ -171,5 +174,20 @@ impl FacetSource for Facets {
 
     fn global(&self, document: LocalDocId) -> DocId {
         DocId(document.0)
+    }
+}
+
+/// Counts pauses, one of which is always due.
+#[derive(Default)]
+pub struct Pauses(pub Cell<usize>);
+
+impl Pace for Pauses {
+    fn due(&self) -> bool {
+        true
+    }
+
+    fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        self.0.set(self.0.get() + 1);
+        Box::pin(std::future::ready(()))
     }
 }

@@ -186,8 +186,8 @@ impl<'a> Columns<'a> {
                 pace.pause().await;
             }
             let shape = self.store.get(GEO_SHAPES, &document.to_be_bytes())?;
-            let meets = shape.and_then(|shape| region.meets(shape).ok());
-            if meets.ok_or(ColumnError::Corrupt(GEO_SHAPES))? {
+            let shape = shape.ok_or(ColumnError::Corrupt(GEO_SHAPES))?;
+            if region.meets(shape, pace).await.map_err(|_| ColumnError::Corrupt(GEO_SHAPES))? {
                 found.insert(document);
             }
         }

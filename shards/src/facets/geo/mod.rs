@@ -1,6 +1,7 @@
 //! Places on the globe: points (`_geo`), [`shapes`] (`_geojson`), distances, and the [`cells`] by which filters find documents.
 
 pub mod cells;
+mod meet;
 pub mod shapes;
 
 use serde_json::Value;

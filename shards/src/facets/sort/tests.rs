@@ -1,15 +1,13 @@
-use std::cell::Cell;
 use std::cmp::Ordering;
-use std::pin::Pin;
 
 use futures_lite::future::block_on;
 use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use serde_json::{Value, json};
-use storage_engine::vector::{Pace, Unpaced};
+use storage_engine::vector::Unpaced;
 
 use super::*;
-use crate::facets::test_support::{Facets, filterable};
+use crate::facets::test_support::{Facets, Pauses, filterable};
 use crate::facets::{FacetSource, extract::FieldFacts};
 use crate::fields::FieldsMap;
 use crate::ids::LocalDocId;
@@ -146,21 +144,6 @@ fn a_document_has_a_bounded_number_of_places() {
 fn both_directions_of_a_field_order() {
     let facets = Facets::with(filterable(&["n"]), [json!({"n": [1, 5]}), json!({"n": [1, 9]}), json!({"n": 0})]);
     assert_eq!(page(&facets, &["n:asc", "n:asc", "n:desc"], SortMode::Search), [2, 1, 0]);
-}
-
-/// Counts pauses, one of which is always due.
-#[derive(Default)]
-struct Pauses(Cell<usize>);
-
-impl Pace for Pauses {
-    fn due(&self) -> bool {
-        true
-    }
-
-    fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
-        self.0.set(self.0.get() + 1);
-        Box::pin(std::future::ready(()))
-    }
 }
 
 /// The second criterion of many documents that are equal in the first one was once read without a pause.
