@@ -3,9 +3,10 @@
 //! Everything here follows from the epoch alone, so an entry is right as long as it is kept.
 
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use ahash::AHashSet;
 use roaring::RoaringBitmap;
 
 use super::prefix::{PrefixRange, PrefixTable};
@@ -14,6 +15,8 @@ use crate::kept::Kept;
 
 /// Bytes of each kind of entry.
 const KIND_BYTES: usize = 16 << 20;
+/// Tables of searches under way that are remembered.
+const HELD_TABLES_MAX: usize = 1024;
 
 /// The memory of one epoch of a partition, bounded to a few times [`KIND_BYTES`].
 #[derive(Default)]
@@ -22,6 +25,22 @@ pub struct QueryCache {
     classes: RefCell<Kept<ClassKey, Rc<RoaringBitmap>>>,
     tables: RefCell<Kept<PrefixRange, Rc<PrefixTable>>>,
     filters: RefCell<Kept<String, Rc<RoaringBitmap>>>,
+    /// Tables that searches hold, those too large to be kept among them.
+    held_tables: RefCell<Kept<PrefixRange, Weak<PrefixTable>>>,
+    building: RefCell<AHashSet<PrefixRange>>,
+}
+
+/// Marks the table of a range as being built, as long as it lives: a search may be dropped while it builds.
+#[must_use]
+pub struct Building<'c> {
+    cache: &'c QueryCache,
+    range: PrefixRange,
+}
+
+impl Drop for Building<'_> {
+    fn drop(&mut self) {
+        self.cache.building.borrow_mut().remove(&self.range);
+    }
 }
 
 /// A node, its class, and at which byte it falls into two words (0: nowhere): that is counted over a network shard where one is
@@ -34,6 +53,7 @@ impl QueryCache {
         self.facts.borrow_mut().forget_some()
             || self.classes.borrow_mut().forget_some()
             || self.tables.borrow_mut().forget_some()
+            || self.held_tables.borrow_mut().forget_some()
             || self.filters.borrow_mut().forget_some()
     }
 
@@ -59,9 +79,16 @@ impl QueryCache {
         docs
     }
 
-    /// The table of a range of words, if it is kept.
+    /// The table of a range of words, if it is kept or a search holds it.
     pub fn known_table(&self, range: &PrefixRange) -> Option<Rc<PrefixTable>> {
-        self.tables.borrow().get(range).cloned()
+        let kept = self.tables.borrow().get(range).cloned();
+        kept.or_else(|| self.held_tables.borrow().get(range)?.upgrade())
+    }
+
+    /// Says that the table of a range is being built from now on; `None` when it already is, by another search.
+    pub fn start_table(&self, range: &PrefixRange) -> Option<Building<'_>> {
+        let is_first = self.building.borrow_mut().insert(range.clone());
+        is_first.then(|| Building { cache: self, range: range.clone() })
     }
 
     /// What a filter, written out, selects, if it is kept.
@@ -75,8 +102,9 @@ impl QueryCache {
         self.filters.borrow_mut().keep(filter, docs.clone(), bytes, KIND_BYTES);
     }
 
-    /// Keeps the table of a range of words.
+    /// Keeps the table of a range of words. One too large for that is shared by the searches that run together.
     pub fn keep_table(&self, range: PrefixRange, table: &Rc<PrefixTable>) {
+        self.held_tables.borrow_mut().keep(range.clone(), Rc::downgrade(table), 1, HELD_TABLES_MAX);
         self.tables.borrow_mut().keep(range, table.clone(), table.bytes() + 128, KIND_BYTES);
     }
 }
@@ -84,6 +112,22 @@ impl QueryCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Searches that run together once built a large table each.
+    #[test]
+    fn a_table_is_built_by_one_search_and_found_as_long_as_one_holds_it() {
+        let (cache, range) = (QueryCache::default(), PrefixRange { prefix: "a".into(), last: None });
+        let building = cache.start_table(&range);
+        assert!(building.is_some() && cache.start_table(&range).is_none());
+        drop(building);
+        assert!(cache.start_table(&range).is_some());
+        let table = Rc::new(PrefixTable::default());
+        cache.keep_table(range.clone(), &table);
+        assert!(cache.tables.borrow_mut().forget_some());
+        assert!(cache.known_table(&range).is_some_and(|known| Rc::ptr_eq(&known, &table)));
+        drop(table);
+        assert!(cache.known_table(&range).is_none());
+    }
 
     #[test]
     fn entries_are_made_once_and_forgotten() {

@@ -12,7 +12,7 @@ use super::plan::RankPlan;
 use crate::query::resolve::{
     Occurring, pair_docs, pair_docs_paced, phrase_docs, phrase_docs_paced, rest, word_docs, word_docs_paced,
 };
-use crate::query::{Node, NodeQuestion, Phrase, PrefixRange, PrefixTable, TermSource};
+use crate::query::{Node, NodeQuestion, Phrase, PrefixRange, PrefixTable, PrefixTableBuilder, TermSource};
 
 /// Classes of a node; [`ANY_CLASS`] stands for all of them.
 pub const CLASSES: usize = 3;
@@ -53,31 +53,41 @@ impl NodeDocs {
         }
     }
 
-    /// The prefixes whose tables neither this search nor the epoch has: building them is long work that should be done in
-    /// steps, and [`Self::give_table`] takes the result. Otherwise it is done at once when needed.
-    pub fn missing_tables(&self) -> Vec<(usize, PrefixRange)> {
-        let nodes = self.plan.graph.nodes.iter().enumerate();
-        nodes
-            .filter_map(|(at, node)| {
-                let range = node.derivations.prefix_range()?;
-                match self.source.cache().and_then(|cache| cache.known_table(&range)) {
-                    Some(table) => {
-                        let _ = self.tables[at].set(table);
-                        None
-                    }
-                    None => Some((at, range)),
-                }
-            })
-            .collect()
+    /// Takes the tables of all prefixes from the epoch, and builds in steps those that it does not have, which is long work.
+    /// Otherwise a table is built at once when it is needed.
+    pub async fn build_tables(&self, pace: &dyn Pace) {
+        for (at, node) in self.plan.graph.nodes.iter().enumerate() {
+            let Some(range) = node.derivations.prefix_range() else { continue };
+            let table = self.shared_table(range, pace).await;
+            let _ = self.tables[at].set(table);
+        }
     }
 
-    /// Takes the table of node `at`.
-    pub fn give_table(&self, at: usize, range: PrefixRange, table: PrefixTable) {
-        let table = Rc::new(table);
+    /// The table of a range. Many searches may ask for a short prefix at once, and its table is large: one of them builds it,
+    /// the others wait for that. When the one is dropped, one of the others builds in its place.
+    async fn shared_table(&self, range: PrefixRange, pace: &dyn Pace) -> Rc<PrefixTable> {
+        let mut building = None;
+        // A source that is found damaged remembers nothing any more, what others build included.
+        while let Some(cache) = self.source.cache() {
+            if let Some(table) = cache.known_table(&range) {
+                return table;
+            }
+            building = cache.start_table(&range);
+            if building.is_some() {
+                break;
+            }
+            pace.pause().await;
+        }
+        let mut builder = PrefixTableBuilder::new(range.clone());
+        while builder.step(&*self.source) {
+            rest(pace).await;
+        }
+        let table = Rc::new(builder.finish());
         if let Some(cache) = self.source.cache() {
             cache.keep_table(range, &table);
         }
-        let _ = self.tables[at].set(table);
+        drop(building);
+        table
     }
 
     /// The documents that satisfy node `at` in `class` (0 to 2, or [`ANY_CLASS`]); a document may be in several classes.
@@ -285,13 +295,13 @@ mod tests {
     use std::pin::Pin;
 
     use charabia::TokenizerBuilder;
-    use futures_lite::future::block_on;
+    use futures_lite::future::{block_on, poll_once, zip};
     use serde_json::json;
 
     use super::*;
     use crate::ids::FieldId;
     use crate::query::naive::NaiveSource;
-    use crate::query::{FieldTable, QueryGraph, Reach};
+    use crate::query::{Derivations, FieldTable, PrefixMode, QueryCache, QueryGraph, Reach};
     use crate::settings::Settings;
 
     /// What was read since somebody last looked at the pace, and the most that ever was.
@@ -299,11 +309,13 @@ mod tests {
     struct Work {
         now: Cell<usize>,
         most: Cell<usize>,
+        tables: Cell<usize>,
     }
 
     struct Watched {
-        source: NaiveSource,
+        source: Rc<NaiveSource>,
         work: Rc<Work>,
+        cache: Option<QueryCache>,
     }
 
     impl Work {
@@ -337,6 +349,7 @@ mod tests {
             self.source.packed(term, docs, out);
         }
         fn prefixed(&self, prefix: &str, each: &mut dyn FnMut(&str) -> bool) {
+            self.work.tables.set(self.work.tables.get() + 1);
             self.source.prefixed(prefix, each);
         }
         fn similar(&self, word: &str, reach: Reach, fields: &FieldTable, each: &mut dyn FnMut(&str, u8) -> bool) {
@@ -345,6 +358,54 @@ mod tests {
         fn word_count(&self, doc: u32, field: FieldId) -> Option<u8> {
             self.source.word_count(doc, field)
         }
+        fn cache(&self) -> Option<&QueryCache> {
+            self.cache.as_ref()
+        }
+    }
+
+    /// Searches that asked for the same prefix at once built its table each. Now one does, and another one when that is dropped.
+    #[test]
+    fn a_table_is_built_by_one_of_the_searches_that_need_it() {
+        let (settings, mut builder) = (Settings::default(), TokenizerBuilder::<Vec<u8>>::new());
+        let tokenizer = builder.build();
+        let (mut source, work) = (NaiveSource::default(), Rc::new(Work::default()));
+        (0..9).for_each(|doc| source.add(doc, &json!({"a": format!("word{doc}")}), &settings, &tokenizer));
+        let fields = FieldTable::new(&source.fields, &settings, None);
+        let derivations = Derivations { text: "wo".into(), prefix: Some(PrefixMode::Table), ..Derivations::default() };
+        let node = Node { first: 0, len: 1, position: 0, last_position: 0, derivations };
+        // A prefix may come twice in a query.
+        let graph = QueryGraph { nodes: vec![node.clone(), node], ..QueryGraph::default() };
+        let plan = Arc::new(RankPlan { graph, fields, ..RankPlan::default() });
+        let source = Rc::new(source);
+        let source = |cache| Watched { source: source.clone(), work: work.clone(), cache };
+        let expected = PrefixTable::build(&source(None), PrefixRange { prefix: "wo".into(), last: None });
+        assert_eq!(expected.docs(&plan.fields).len(), 9);
+        let shared: Rc<dyn TermSource> = Rc::new(source(Some(QueryCache::default())));
+        let searches = [(); 3].map(|()| NodeDocs::new(plan.clone(), shared.clone()));
+        work.tables.set(0);
+        let [mut dropped, mut first, mut second] =
+            searches.each_ref().map(|search| Box::pin(search.build_tables(&*work)));
+        assert!(block_on(poll_once(&mut dropped)).is_none(), "it takes more than one step");
+        for _ in 0..5 {
+            assert!(block_on(poll_once(&mut first)).is_none() && block_on(poll_once(&mut second)).is_none());
+        }
+        assert_eq!(work.tables.get(), 1, "they wait");
+        drop(dropped);
+        block_on(zip(second, first));
+        assert_eq!(work.tables.get(), 2, "one went on in the place of the one dropped");
+        for search in &searches[1..] {
+            assert!(
+                (0..2).all(|at| **search.table(at) == expected && Rc::ptr_eq(search.table(at), searches[1].table(0)))
+            );
+        }
+        // Another epoch has nothing to wait for, and neither does a source that remembers nothing.
+        let held = shared.cache().and_then(|cache| cache.start_table(&PrefixRange { prefix: "wo".into(), last: None }));
+        for cache in [None, Some(QueryCache::default())] {
+            let search = NodeDocs::new(plan.clone(), Rc::new(source(cache)));
+            block_on(search.build_tables(&*work));
+            assert_eq!(**search.table(0), expected);
+        }
+        drop(held);
     }
 
     /// However many words a query rules out, others have their turn between any two of them; and the ranking finds all of them
@@ -373,7 +434,8 @@ mod tests {
                 ..QueryGraph::default()
             };
             let plan = Arc::new(RankPlan { graph, fields, ..RankPlan::default() });
-            let source: Rc<dyn TermSource> = Rc::new(Watched { source, work: work.clone() });
+            let source: Rc<dyn TermSource> =
+                Rc::new(Watched { source: source.into(), work: work.clone(), cache: None });
             let at_once = NodeDocs::new(plan.clone(), source.clone()).negatives().clone();
             assert!(at_once.contains(100) && at_once.contains(250) && !at_once.contains(260));
             let node_docs = NodeDocs::new(plan, source);

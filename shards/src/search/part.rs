@@ -23,7 +23,7 @@ use crate::facets::sort::{SortCriterion, SortValue as KeyValue, sort_keys};
 use crate::facets::{FacetError, FacetSource, Filter, SortBy as CriterionBy, in_network_shard};
 use crate::format::{FormatPlan, HitExtras, HitWriter};
 use crate::ids::{FieldId, LocalDocId, PartitionNo};
-use crate::query::{Cutter, PrefixTableBuilder, TermSource};
+use crate::query::{Cutter, TermSource};
 use crate::rank::classes::{ANY_CLASS, NodeDocs};
 use crate::rank::ranker::SortSource;
 use crate::rank::{RankPlan, RankedPart, Ranker, SortBy, SortValue};
@@ -154,14 +154,8 @@ pub(super) async fn free_in_steps<T>(items: impl IntoIterator<Item = T>, pacer: 
 async fn prepare(partition: &Rc<dyn SearchPartition>, plan: &Arc<RankPlan>, pacer: &dyn Pacer) -> Rc<NodeDocs> {
     let source: Rc<dyn TermSource> = partition.clone();
     doing("sets of words");
-    let node_docs = Rc::new(NodeDocs::new(plan.clone(), source.clone()));
-    for (at, range) in node_docs.missing_tables() {
-        let mut builder = PrefixTableBuilder::new(range.clone());
-        while builder.step(&*source) {
-            pause(pacer).await;
-        }
-        node_docs.give_table(at, range, builder.finish());
-    }
+    let node_docs = Rc::new(NodeDocs::new(plan.clone(), source));
+    node_docs.build_tables(pacer).await;
     node_docs.warm(pacer).await;
     node_docs
 }
