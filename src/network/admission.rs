@@ -113,7 +113,7 @@ impl ControlPlane {
             }
             _ => {}
         }
-        if is_ahead(task, &network) {
+        if self.is_ahead(task, &network) {
             self.ahead.borrow_mut().insert(task.uid.0);
         }
     }
@@ -124,8 +124,15 @@ impl ControlPlane {
         self.outbox.network_changed();
         let queue = self.queue.borrow();
         let waiting = std::mem::take(&mut *self.ahead.borrow_mut());
-        let waits = |uid: &u32| queue.held(TaskUid(*uid)).is_some_and(|task| is_ahead(task, &network));
+        let waits = |uid: &u32| queue.held(TaskUid(*uid)).is_some_and(|task| self.is_ahead(task, &network));
         self.ahead.replace(waiting.iter().filter(waits).collect());
+    }
+
+    /// Whether a task waits for a network that is not known here yet. An instance on its own gets none: what a request says of
+    /// itself would hold its task back for ever.
+    fn is_ahead(&self, task: &Task, network: &Network) -> bool {
+        let may_come = network.leader.is_some() || self.state().features.network;
+        may_come && task.network.as_ref().is_some_and(|of_task| of_task.version() > network.version)
     }
 
     /// What holds tasks back now.
@@ -179,12 +186,6 @@ impl ControlPlane {
             }
         }
     }
-}
-
-/// Whether a task waits for a network that is not known here yet. Where nobody leads, nobody sends one: what a request says of
-/// itself would hold its task back for ever.
-fn is_ahead(task: &Task, network: &Network) -> bool {
-    network.leader.is_some() && task.network.as_ref().is_some_and(|of_task| of_task.version() > network.version)
 }
 
 /// Whether this is the name of an instance that may lead here; names that requests make up are not remembered.
