@@ -208,8 +208,9 @@ impl PageStore {
         let Some((meta, slot)) = newest else {
             return Err(OpenError::TooNew { file: name, wanted: accepted, oldest });
         };
-        // Pages behind the end of the file would be read as part of its map, which the system answers by ending the process.
-        if PageNo(meta.page_count).offset() > file.len() {
+        // Pages behind the end of the file would be read as part of its map, which the system answers by ending the process. The
+        // empty state has no pages but the two for its meta, of which a cut may have left one.
+        if meta.page_count > Meta::empty().page_count && PageNo(meta.page_count).offset() > file.len() {
             return Err(OpenError::TooShort {
                 file: name,
                 bytes: file.len(),
