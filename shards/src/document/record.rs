@@ -54,6 +54,11 @@ impl<'a> Record<'a> {
         self.count as usize
     }
 
+    /// Bytes of names' numbers, lengths and values.
+    pub fn byte_len(&self) -> usize {
+        self.heads.len() + self.values.len()
+    }
+
     /// Whether the document has no field.
     pub fn is_empty(&self) -> bool {
         self.count == 0

@@ -86,7 +86,7 @@ async fn read_documents(writer: &mut PartitionWriter, plan: &ReindexPlan, words:
             columns.add(LocalDocId(doc), None, Some(&new));
         }
         if words {
-            reader.read_aside(&*runtime, &facts.fields, bytes, &mut gatherer.terms, &mut of_document).await?;
+            reader.read_aside(&*runtime, &facts.fields, record, &mut gatherer.terms, &mut of_document).await?;
             gatherer.add(doc, &nothing, &of_document);
             if !of_document.counts.is_empty() {
                 txn.put(WORD_COUNTS, &key, &of_document.counts)?;

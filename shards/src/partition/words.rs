@@ -7,7 +7,7 @@ use charabia::Language;
 
 use super::error::PartitionError;
 use super::terms::{TermNo, Terms};
-use crate::document::record::Record;
+use crate::document::record::{Record, put_record};
 use crate::document::walk::{Leaf, LeafVisitor, Paths, literal_text};
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
@@ -106,17 +106,17 @@ impl WordReader {
         Ok(())
     }
 
-    /// As [`Self::read`], from the bytes of a record; a long one is cut on another thread, if one is free.
+    /// As [`Self::read`]; a long document is cut on another thread, if one is free.
     pub async fn read_aside(
         &mut self,
         runtime: &dyn Runtime,
         names: &Arc<FieldsMap>,
-        bytes: &[u8],
+        record: Record<'_>,
         terms: &mut Terms,
         out: &mut DocumentWords,
     ) -> Result<(), PartitionError> {
-        if bytes.len() > LONG_DOCUMENT_BYTES
-            && let Some((known, words)) = self.cut_aside(runtime, names, bytes).await
+        if record.byte_len() > LONG_DOCUMENT_BYTES
+            && let Some((known, words)) = self.cut_aside(runtime, names, record).await
         {
             let mut numbered = Vec::with_capacity(words.terms.len());
             let mut checkpoint = Checkpoint::default();
@@ -128,7 +128,7 @@ impl WordReader {
             *out = DocumentWords { terms: numbered, ..words };
             return Ok(());
         }
-        self.read(names, Record::parse(bytes)?, terms, out)
+        self.read(names, record, terms, out)
     }
 
     /// The words of a document, cut on another thread by a tokenizer of its own, with the terms that their numbers refer to;
@@ -137,9 +137,12 @@ impl WordReader {
         &self,
         runtime: &dyn Runtime,
         names: &Arc<FieldsMap>,
-        bytes: &[u8],
+        record: Record<'_>,
     ) -> Option<(Terms, DocumentWords)> {
-        let (settings, names, bytes) = (self.settings.clone(), names.clone(), bytes.to_vec());
+        let (settings, names, mut bytes) =
+            (self.settings.clone(), names.clone(), Vec::with_capacity(record.byte_len()));
+        let fields: Vec<_> = record.fields().collect();
+        put_record(&mut bytes, fields.into_iter());
         let cut = Arc::new(OnceLock::new());
         let place = cut.clone();
         let job = Box::new(move || {

@@ -298,13 +298,11 @@ impl PartitionWriter {
             None => !known,
         };
         if !unchanged {
-            let (old_words, new_words) = (&mut scratch.old, &mut scratch.new);
-            for (record, bytes, words) in [(old, &scratch.old_record, old_words), (new, &scratch.new_record, new_words)]
-            {
+            for (record, words) in [(old, &mut scratch.old), (new, &mut scratch.new)] {
                 words.clear();
-                if record.is_some() {
+                if let Some(record) = record {
                     let (names, terms) = (&self.facts.fields, &mut self.gatherer.terms);
-                    self.words.read_aside(&*self.runtime, names, bytes, terms, words).await?;
+                    self.words.read_aside(&*self.runtime, names, record, terms, words).await?;
                 }
             }
             self.gatherer.add(doc.0, &scratch.old, &scratch.new);

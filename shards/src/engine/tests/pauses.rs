@@ -6,15 +6,14 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use serde_json::json;
+use storage_engine::Disk;
 use storage_engine::io::mem::MemDisk;
-use storage_engine::{Disk, ReadTree};
 
 use super::harness::*;
 use crate::engine::*;
 use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::index::{Catalog, Draft};
 use crate::partition::terms::{TermNo, Terms};
-use crate::partition::trees::DOCUMENTS;
 use crate::partition::words::{DocumentWords, WordReader};
 use crate::text::TextTokenizer;
 use crate::timestamp::Timestamp;
@@ -69,13 +68,13 @@ fn long_documents_are_cut_aside() {
         let (runtime, settings, mut terms) = (bench.engine.runtime.clone(), view.settings.clone(), Terms::default());
         let mut cutter = WordReader::new(settings.clone(), Rc::new(TextTokenizer::new(&settings)));
         for (doc, is_long) in [(0u32, false), (1, true)] {
-            let bytes = reader.snapshot().get(DOCUMENTS, &doc.to_be_bytes()).unwrap().unwrap();
+            let record = reader.record(LocalDocId(doc)).unwrap().unwrap();
             let mut aside = DocumentWords::default();
-            let cut = cutter.read_aside(&*runtime, &view.fields, bytes, &mut terms, &mut aside);
+            let cut = cutter.read_aside(&*runtime, &view.fields, record, &mut terms, &mut aside);
             let (done, paused) = pauses(cut).await;
             done.unwrap();
             assert_eq!(paused > 0, is_long);
-            let (record, mut here) = (reader.record(LocalDocId(doc)).unwrap().unwrap(), DocumentWords::default());
+            let mut here = DocumentWords::default();
             cutter.read(&view.fields, record, &mut terms, &mut here).unwrap();
             let lists = |words: &DocumentWords| -> Vec<_> {
                 let of_term = |(term, range, tolerant): &(TermNo, Range<u32>, bool)| {
