@@ -14,7 +14,6 @@ pub mod control;
 pub mod dumps;
 pub mod embedders;
 pub mod export;
-pub mod folders;
 pub mod functions;
 pub mod http;
 pub mod imports;

@@ -4,6 +4,8 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use storage_engine::io::folders;
+
 /// Open files below which a warning is due: every connection, partition and log segment takes one.
 const OPEN_FILES_WANTED: u64 = 10_000;
 
@@ -50,7 +52,7 @@ pub fn check_io_uring() -> Result<(), PreflightError> {
 /// in an otherwise empty one.
 pub fn lock_directory(path: &Path) -> Result<DirectoryLock, PreflightError> {
     let failure = |source| PreflightError::Directory { path: path.to_owned(), source };
-    crate::folders::create_durably(path).map_err(failure)?;
+    folders::create_durably(path).map_err(failure)?;
     let directory = File::open(path).map_err(failure)?;
     match directory.try_lock() {
         Ok(()) => Ok(DirectoryLock { _directory: directory }),

@@ -10,9 +10,9 @@ use std::rc::Rc;
 
 use serde::Serialize;
 use shards::runtime::Runtime;
+use storage_engine::io::folders;
 
 use crate::archive::{ArchiveWriter, CopyError, PIECE_BYTES, Shared, aside};
-use crate::folders;
 
 /// The files of a dump.
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 #[cfg(test)]
 mod conformance;
+pub mod folders;
 pub mod mem;
 pub mod sim;
 pub mod uring;

@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use glommio::io::{BufferedFile, Directory, DmaFile, OpenOptions};
 use memmap2::{Mmap, MmapOptions};
 
-use super::{Disk, DiskError, DiskFile, IoFuture, OpenMode, Piece, View};
+use super::{Disk, DiskError, DiskFile, IoFuture, OpenMode, Piece, View, folders};
 
 /// Address space mapped at least: it costs nothing until touched, and a file that grows need not be mapped again.
 const MAP_BYTES_MIN: u64 = 64 << 20;
@@ -120,15 +120,7 @@ impl Disk for UringDisk {
     }
 
     fn create_dir_all<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
-        Box::pin(on_helper(path, "create folder", |path| {
-            let missing: Vec<&Path> = path.ancestors().take_while(|folder| !folder.exists()).collect();
-            std::fs::create_dir_all(path)?;
-            // The names of new folders are made durable at once: whoever syncs files in them relies on them.
-            missing.iter().filter_map(|folder| folder.parent()).try_for_each(|parent| {
-                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-                std::fs::File::open(parent)?.sync_all()
-            })
-        }))
+        Box::pin(on_helper(path, "create folder", folders::create_durably))
     }
 
     fn list_dir<'a>(&'a self, path: &'a Path) -> IoFuture<'a, Vec<String>> {
