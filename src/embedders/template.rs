@@ -1,14 +1,15 @@
 //! Templates: Liquid texts that turn documents and queries into what is embedded.
 //!
-//! They come from whoever may change settings, and are parsed where requests are answered: what one nests ([`text`],
+//! They come from whoever may change settings, and are parsed where requests are answered: what one nests ([`source_limits`],
 //! [`language`]) and what its rendering takes ([`meter`]) is bounded.
 
+mod block;
+mod captures;
 mod filters;
 mod language;
 mod loops;
 mod meter;
-mod text;
-mod texts;
+mod source_limits;
 
 use std::io::{self, Write};
 use std::sync::LazyLock;
@@ -41,7 +42,7 @@ impl TextTemplate {
     /// What is wrong with it, in one line.
     pub fn parse(text: &str) -> Result<Self, String> {
         static LANGUAGE: LazyLock<Language> = LazyLock::new(language::bounded);
-        text::check(text)?;
+        source_limits::check(text)?;
         let elements = liquid_core::parser::parse(text, &LANGUAGE).map_err(|error| one_line(&error))?;
         Ok(Self(Template::new(elements)))
     }

@@ -5,11 +5,11 @@
 
 use std::fmt;
 
-use liquid::ValueView;
-use liquid::model::{
+use liquid_core::ValueView;
+use liquid_core::model::{
     ArrayView, DisplayCow, KString, KStringCow, ObjectRender, ObjectSource, Scalar, ScalarCow, State, Value as Liquid,
 };
-use liquid::{Object, ObjectView};
+use liquid_core::{Object, ObjectView};
 use serde_json::Value;
 
 /// A JSON value.

@@ -7,9 +7,9 @@ use liquid_core::parser::{BlockReflection, Language, ParseBlock, ParseFilter, Pa
 use liquid_core::runtime::Renderable;
 use liquid_lib::stdlib;
 
+use super::captures::{CAPTURE, IF_CHANGED};
 use super::filters::BoundedFilter;
-use super::loops::{ForBlock, TableRowBlock};
-use super::texts::{CaptureBlock, IfChangedBlock};
+use super::loops::{FOR, TABLE_ROW};
 
 /// Blocks within each other: each is parsed and rendered some calls deeper.
 const BLOCK_DEPTH_MAX: usize = 100;
@@ -37,10 +37,10 @@ pub(super) fn bounded() -> Language {
         stdlib::UnlessBlock,
         stdlib::CommentBlock,
         stdlib::CaseBlock,
-        ForBlock,
-        TableRowBlock,
-        CaptureBlock,
-        IfChangedBlock,
+        FOR,
+        TABLE_ROW,
+        CAPTURE,
+        IF_CHANGED,
     ];
     let mut language = Language::empty();
     for tag in tags {

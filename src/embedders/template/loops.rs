@@ -5,22 +5,18 @@ use std::io::Write;
 
 use liquid_core::error::{Error, Result, ResultLiquidExt};
 use liquid_core::model::{KString, KStringRef, Object, Scalar, Value, ValueCow, ValueView};
-use liquid_core::parser::{BlockElement, BlockReflection, Language, ParseBlock, TagBlock, TagTokenIter, TryMatchToken};
+use liquid_core::parser::{BlockElement, Language, TagBlock, TagTokenIter, TryMatchToken};
 use liquid_core::runtime::{Expression, Interrupt, InterruptRegister, Renderable, Runtime, StackFrame, Template};
 use liquid_lib::stdlib::{Range, RangeExpression};
 
+use super::block::Block;
 use super::meter::{Metered, charge};
 
 /// Numbers of a range.
 const RANGE_MAX: i64 = 10_000;
 
-/// `for`.
-#[derive(Clone)]
-pub(super) struct ForBlock;
-
-/// `tablerow`.
-#[derive(Clone)]
-pub(super) struct TableRowBlock;
+pub(super) const FOR: Block = Block { start: "for", end: "endfor", parse: parse_for };
+pub(super) const TABLE_ROW: Block = Block { start: "tablerow", end: "endtablerow", parse: parse_table_row };
 
 /// What a loop goes over.
 #[derive(Debug)]
@@ -46,78 +42,33 @@ struct TableRow {
     content: Template,
 }
 
-impl BlockReflection for ForBlock {
-    fn start_tag(&self) -> &str {
-        "for"
-    }
-
-    fn end_tag(&self) -> &str {
-        "endfor"
-    }
-
-    fn description(&self) -> &str {
-        ""
-    }
-}
-
-impl ParseBlock for ForBlock {
-    fn parse(
-        &self,
-        arguments: TagTokenIter<'_>,
-        mut block: TagBlock<'_, '_>,
-        options: &Language,
-    ) -> Result<Box<dyn Renderable>> {
-        let head = Head::parse(arguments, &["limit", "offset", "reversed"])?;
-        let (mut content, mut otherwise) = (Vec::new(), None);
-        while let Some(element) = block.next()? {
-            match element {
-                BlockElement::Tag(mut tag) if tag.name() == "else" => {
-                    tag.tokens().expect_nothing()?;
-                    otherwise = Some(Template::new(block.parse_all(options)?));
-                    break;
-                }
-                element => content.push(element.parse(&mut block, options)?),
+fn parse_for(
+    arguments: TagTokenIter<'_>,
+    block: &mut TagBlock<'_, '_>,
+    options: &Language,
+) -> Result<Box<dyn Renderable>> {
+    let head = Head::parse(arguments, &["limit", "offset", "reversed"])?;
+    let (mut content, mut otherwise) = (Vec::new(), None);
+    while let Some(element) = block.next()? {
+        match element {
+            BlockElement::Tag(mut tag) if tag.name() == "else" => {
+                tag.tokens().expect_nothing()?;
+                otherwise = Some(Template::new(block.parse_all(options)?));
+                break;
             }
+            element => content.push(element.parse(block, options)?),
         }
-        block.assert_empty();
-        Ok(Box::new(For { head, content: Template::new(content), otherwise }))
     }
-
-    fn reflection(&self) -> &dyn BlockReflection {
-        self
-    }
+    Ok(Box::new(For { head, content: Template::new(content), otherwise }))
 }
 
-impl BlockReflection for TableRowBlock {
-    fn start_tag(&self) -> &str {
-        "tablerow"
-    }
-
-    fn end_tag(&self) -> &str {
-        "endtablerow"
-    }
-
-    fn description(&self) -> &str {
-        ""
-    }
-}
-
-impl ParseBlock for TableRowBlock {
-    fn parse(
-        &self,
-        arguments: TagTokenIter<'_>,
-        mut block: TagBlock<'_, '_>,
-        options: &Language,
-    ) -> Result<Box<dyn Renderable>> {
-        let head = Head::parse(arguments, &["limit", "offset", "cols"])?;
-        let content = Template::new(block.parse_all(options)?);
-        block.assert_empty();
-        Ok(Box::new(TableRow { head, content }))
-    }
-
-    fn reflection(&self) -> &dyn BlockReflection {
-        self
-    }
+fn parse_table_row(
+    arguments: TagTokenIter<'_>,
+    block: &mut TagBlock<'_, '_>,
+    options: &Language,
+) -> Result<Box<dyn Renderable>> {
+    let head = Head::parse(arguments, &["limit", "offset", "cols"])?;
+    Ok(Box::new(TableRow { head, content: Template::new(block.parse_all(options)?) }))
 }
 
 impl Head {
