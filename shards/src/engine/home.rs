@@ -2,11 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
+use storage_engine::vector::Pace;
 use storage_engine::{PageStore, StoreOptions};
 
 use super::messages::EpochShare;
@@ -31,6 +34,26 @@ const EPOCHS_MIN: usize = 2;
 const EPOCHS_MAX: usize = 64;
 /// Terms loaded between two looks at the clock.
 const LOAD_STEP: usize = 256;
+
+/// The pace of work for a partition that ends with it.
+struct WhileOpen {
+    runtime: Rc<dyn Runtime>,
+    home: Weak<PartitionHome>,
+}
+
+impl Pace for WhileOpen {
+    fn due(&self) -> bool {
+        self.runtime.should_yield()
+    }
+
+    fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        self.runtime.yield_now()
+    }
+
+    fn stopped(&self) -> bool {
+        self.home.strong_count() == 0
+    }
+}
 
 /// A partition on the core that owns it.
 pub struct PartitionHome {
@@ -88,6 +111,18 @@ impl PartitionHome {
     pub async fn preload_graphs(&self) -> Result<(), PartitionError> {
         let vectors = self.memory.borrow().vectors.clone();
         vectors.preload(&self.runtime).await
+    }
+
+    /// Loads into memory what there is room for whole, while others work and for as long as the partition is open.
+    pub fn preload_aside(self: &Rc<Self>) {
+        let vectors = self.memory.borrow().vectors.clone();
+        let pace = WhileOpen { runtime: self.runtime.clone(), home: Rc::downgrade(self) };
+        let loading = async move {
+            doing("load vectors into memory");
+            // What cannot be read fails the searches that need it, as it does without this.
+            let _ = vectors.preload_whole(&pace).await;
+        };
+        self.runtime.spawn(Queue::Upkeep, Box::pin(loading));
     }
 
     /// The file.

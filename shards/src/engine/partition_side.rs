@@ -95,7 +95,9 @@ impl Engine {
         }
         home.publish(share);
         let answer = Answer::PartitionOpened(home.documents(), home.store().used_bytes());
-        self.partitions.borrow_mut().insert(place, Rc::new(home));
+        let home = Rc::new(home);
+        home.preload_aside();
+        self.partitions.borrow_mut().insert(place, home);
         Ok(answer)
     }
 

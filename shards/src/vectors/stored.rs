@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 
 use roaring::RoaringBitmap;
-use storage_engine::vector::{Budget, VectorPartition, VectorSnapshot};
+use storage_engine::vector::{Budget, FetchError, Pace, VectorPartition, VectorSnapshot};
 use storage_engine::{ReadTree, Snapshot};
 
 use crate::partition::PartitionError;
@@ -135,6 +135,17 @@ impl PartitionVectors {
     pub async fn preload(&self, runtime: &Rc<dyn Runtime>) -> Result<(), PartitionError> {
         for graph in self.0.values().filter_map(|vectors| vectors.graph.as_ref()) {
             graph.snapshot.preload(&RuntimePace(&**runtime)).await?;
+        }
+        Ok(())
+    }
+
+    /// Loads into memory what there is room for whole.
+    ///
+    /// # Errors
+    /// [`FetchError`] where a file cannot be read.
+    pub async fn preload_whole(&self, pace: &dyn Pace) -> Result<(), FetchError> {
+        for graph in self.0.values().filter_map(|vectors| vectors.graph.as_ref()) {
+            graph.partition.preload_whole(pace).await?;
         }
         Ok(())
     }

@@ -184,7 +184,7 @@ impl<T: ?Sized> ClockCache<T> {
             return;
         }
         let bytes = self.room.part_bytes;
-        let most = self.room.all_bytes.min(self.room.with_pinned_bytes.saturating_sub(PINNED_BYTES.get()));
+        let most = self.most_bytes();
         let full = |held: usize| held >= self.room.least.max(1) && KEPT_BYTES.get() + bytes > most;
         while inner.kept.len() >= self.room.parts || full(inner.kept.len()) {
             inner.give_up_one();
@@ -192,6 +192,27 @@ impl<T: ?Sized> ClockCache<T> {
         }
         inner.add(Slot { number, used: true, value });
         KEPT_BYTES.set(KEPT_BYTES.get() + bytes);
+    }
+
+    /// Keeps the part where nothing need be given up for it; whether it did.
+    pub fn put_if_room(&self, number: u32, value: Rc<T>) -> bool {
+        let fits = self.contains(number) || self.room() > self.held();
+        if fits {
+            self.put(number, value);
+        }
+        fits
+    }
+
+    /// Parts that this cache could hold beside what other caches of this thread hold now.
+    pub fn room(&self) -> usize {
+        let others = KEPT_BYTES.get().saturating_sub(self.held() as u64 * self.room.part_bytes);
+        let parts = self.most_bytes().saturating_sub(others) / self.room.part_bytes.max(1);
+        self.room.parts.min(usize::try_from(parts).unwrap_or(usize::MAX).max(self.room.least))
+    }
+
+    /// Bytes that all caches of this thread may keep now.
+    fn most_bytes(&self) -> u64 {
+        self.room.all_bytes.min(self.room.with_pinned_bytes.saturating_sub(PINNED_BYTES.get()))
     }
 
     /// Gives up a part that is about to change.
@@ -238,6 +259,19 @@ mod tests {
         third.put(1, Rc::new(1));
         third.put(2, Rc::new(2));
         assert_eq!((third.held(), third.contains(2)), (1, true));
+    }
+
+    /// Where there is no room, neither by number of parts nor by what others keep, nothing is given up.
+    #[test]
+    fn what_needs_room_is_kept_only_where_there_is_some() {
+        let shared = Room { all_bytes: 60, ..room(4) };
+        let (first, second) = (ClockCache::new(shared), ClockCache::new(shared));
+        let kept =
+            |cache: &ClockCache<u32>| (0..8).filter(|number| cache.put_if_room(*number, Rc::new(*number))).count();
+        assert_eq!((first.room(), kept(&first), first.held(), first.contains(3)), (4, 4, 4, true));
+        assert_eq!((second.room(), kept(&second), first.held()), (2, 2, 4));
+        assert!(first.put_if_room(2, Rc::new(9)) && first.get(2).as_deref() == Some(&9), "what is kept is replaced");
+        assert_eq!(kept(&ClockCache::new(room(0))), 0);
     }
 
     /// What is pinned leaves less, also to caches that are full already.

@@ -206,6 +206,8 @@ impl Draft {
             let records = Records::vectors(&config);
             let record = records.encode(node, doc, ordinal, &files::vector_bytes(vector));
             self.vectors.write(&self.shared, &**file, records.offset(node), record).await?;
+            // Searches will want it soon, and now it costs no read.
+            self.shared.cache.put_if_room(node, vector.into());
         }
         if codes::is_loose(config.metric, codes::norm(&code)) {
             Rc::make_mut(&mut self.state.loose).insert(node);

@@ -8,6 +8,7 @@
 //! * [`walk`]: one step of a search at a time; it says which pages it needs and waits for nothing.
 //! * [`search`]: exact scan or walk, then re-ranking by batched reads.
 //! * [`draft`], [`connect`]: inserting, deleting with repair of the neighbours, and preparing an epoch.
+//! * [`preload`]: reading into memory what fits there whole.
 //! * [`files`], [`partition`]: the bytes (see `FORMAT.md`), opening, publishing.
 //!
 //! Nothing here is `Send`: a partition belongs to one core. Every long loop asks a [`Pace`] whether others wait. The same calls
@@ -23,6 +24,7 @@ mod files;
 pub mod kernels;
 pub mod links;
 pub mod partition;
+mod preload;
 mod search;
 pub mod state;
 #[cfg(test)]
@@ -149,16 +151,16 @@ impl Budget {
         overlay_bytes: 8 << 20,
     };
 
-    /// The default, but no more than a quarter of the memory that a core may use for codes, another for links and an eighth for
-    /// full vectors; three eighths of it for links and vectors of all partitions, and less where they and the codes would leave too
-    /// little to the rest of the server.
+    /// Of the memory that a core may use no more than a quarter for codes, another for links and an eighth for full vectors; three
+    /// eighths of it for links and vectors of all partitions, and less where they and the codes would leave too little to the rest
+    /// of the server.
     pub fn of_core(bytes: u64) -> Self {
         let most = Self::default();
         let part = |of: u64, most: u64| (bytes / of).max(PART_BYTES_MIN).min(most);
         Self {
             code_bytes: part(4, most.code_bytes),
             graph_bytes: part(4, most.graph_bytes),
-            vector_bytes: part(8, most.vector_bytes),
+            vector_bytes: part(8, u64::MAX),
             kept_bytes: part(8, most.kept_bytes / 3) * 3,
             with_pinned_bytes: bytes.saturating_sub(OTHERS_BYTES_MIN.max(bytes / 4)),
             direct_bytes: part(2, most.direct_bytes),

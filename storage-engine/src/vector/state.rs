@@ -373,23 +373,6 @@ impl VectorSnapshot {
         self.state.vectors_of(&self.shared, doc).await
     }
 
-    /// Loads the links of the bottom layer into memory, as many as its budget allows, so that the first searches need not wait
-    /// for them.
-    ///
-    /// # Errors
-    /// [`FetchError`].
-    pub async fn preload(&self, pace: &dyn Pace) -> Result<(), FetchError> {
-        let Some(base) = &self.state.base else { return Ok(()) };
-        let pages: Vec<PageNo> = (0..base.pages).take(base.cache.capacity()).map(PageNo).collect();
-        for batch in pages.chunks(READS_IN_FLIGHT) {
-            self.state.load(batch).await?;
-            if pace.due() {
-                pace.pause().await;
-            }
-        }
-        Ok(())
-    }
-
     /// The documents that have a vector of this number.
     pub fn documents_with(&self, ordinal: u16) -> RoaringBitmap {
         let heads = self.state.live.iter().map(|node| self.state.head(node));

@@ -99,6 +99,32 @@ fn a_preloaded_graph_is_in_memory() {
     assert_eq!(missing(&snapshot.state), 0);
 }
 
+/// Full vectors are there after a start where all have room, and are then not read again; deleted ones are left out. Where not
+/// all have room none is read.
+#[test]
+fn vectors_that_fit_whole_are_preloaded() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    let partition = create(&disk, config(Metric::Cosine), Budget { vector_bytes: 0, ..Budget::default() });
+    fill(&partition, &documents(), 1);
+    let mut draft = partition.begin().expect("the only one");
+    for doc in (0..COUNT as u32).step_by(3) {
+        block_on(draft.remove(doc, &Unpaced)).expect("it goes");
+    }
+    let manifest = commit(&partition, draft, 2);
+    let left = partition.snapshot().len();
+    let bytes = left * DIMS as u64 * 4;
+    for (vector_bytes, kept) in [(bytes, left), (bytes - 1, 0)] {
+        let partition = open(&disk, &manifest, Budget { vector_bytes, ..Budget::default() }).expect("it opens");
+        block_on(partition.preload_whole(&Unpaced)).expect("they are read");
+        let snapshot = partition.snapshot();
+        assert_eq!(snapshot.sizes().vectors_cached_bytes, kept * DIMS as u64 * 4);
+        let documents = documents();
+        for doc in [1, 2, COUNT as u32 - 2] {
+            assert_eq!(block_on(snapshot.vectors(doc)).expect("its vectors"), documents[&doc]);
+        }
+    }
+}
+
 #[test]
 fn filtered_walks_find_nearly_all() {
     let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
