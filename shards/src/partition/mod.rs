@@ -5,6 +5,7 @@ pub mod gather;
 pub mod memory;
 pub mod reader;
 pub mod reindex;
+mod scratch;
 pub mod terms;
 pub mod trees;
 pub mod words;
