@@ -13,6 +13,7 @@ use crate::fields::FieldsMap;
 use crate::ids::FieldId;
 use crate::rank::champions::ChampionLists;
 use crate::settings::Settings;
+use crate::text::textbook::distance;
 
 /// An index in memory.
 #[derive(Default)]
@@ -131,13 +132,8 @@ impl TermSource for NaiveSource {
 
     fn similar(&self, word: &str, reach: Reach, fields: &FieldTable, each: &mut dyn FnMut(&str, u8) -> bool) {
         for candidate in self.terms.keys().filter(|candidate| self.is_tolerant(candidate, fields)) {
-            let distance = if reach.prefix {
-                let ends = candidate.char_indices().map(|(at, _)| at).chain([candidate.len()]);
-                ends.map(|end| distance(word, &candidate[..end])).min().unwrap_or(usize::MAX)
-            } else {
-                distance(word, candidate)
-            };
-            if distance <= usize::from(reach.distance_max) && !each(candidate, distance as u8) {
+            let edits = distance(word, reach.prefix, reach.distance_max.into(), candidate);
+            if edits.is_some_and(|edits| !each(candidate, edits as u8)) {
                 return;
             }
         }
@@ -151,26 +147,4 @@ impl TermSource for NaiveSource {
     fn word_count(&self, doc: u32, field: FieldId) -> Option<u8> {
         self.counts.get(&(doc, field)).filter(|count| **count <= 30).map(|count| *count as u8)
     }
-}
-
-/// Edits between two words; a swap of neighbours is one, and no part is edited twice.
-pub(crate) fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut table = vec![vec![0usize; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            table[i][j] = match (i, j) {
-                (0, n) | (n, 0) => n,
-                _ => {
-                    let change = table[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-                    let mut least = change.min(table[i - 1][j] + 1).min(table[i][j - 1] + 1);
-                    if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                        least = least.min(table[i - 2][j - 2] + 1);
-                    }
-                    least
-                }
-            };
-        }
-    }
-    table[a.len()][b.len()]
 }

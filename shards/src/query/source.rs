@@ -41,8 +41,8 @@ pub trait TermSource {
     fn prefixed(&self, prefix: &str, each: &mut dyn FnMut(&str) -> bool);
 
     /// Calls `each(term, distance)` for the terms within `distance_max` (1 or 2) edits of `word`, in byte order, until it
-    /// answers false. A swap of neighbours is one edit; for a prefix search the distance is the smallest to any prefix of
-    /// the term. Distance 0 may be reported. Only tolerant words ([`Self::is_tolerant`]); those with another first character may
+    /// answers false. A swap of neighbours is one edit; for a prefix search the distance is that to the first prefix of the term to which
+    /// no part of the word is nearer, or else to all of the term. Distance 0 may be reported. Only tolerant words ([`Self::is_tolerant`]); those with another first character may
     /// be left out at `distance_max` itself, since that character costs one edit more.
     fn similar(&self, word: &str, reach: Reach, fields: &FieldTable, each: &mut dyn FnMut(&str, u8) -> bool);
 

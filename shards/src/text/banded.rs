@@ -10,8 +10,8 @@ const CELLS: usize = 5;
 /// More edits than are ever looked for.
 const FAR: u8 = 3;
 
-/// Takes the terms within some edits (at most 2) of a word, or with a prefix that is. An edit is an insertion, a deletion, a
-/// substitution, or a swap of two neighbours.
+/// Takes the terms within some edits (at most 2) of a word, or with a prefix that is (see [`CharAutomaton::edits`]). An edit is an
+/// insertion, a deletion, a substitution, or a swap of two neighbours.
 pub struct BandedAutomaton {
     word: Vec<char>,
     typos: u8,
@@ -29,8 +29,8 @@ pub struct Band {
     before: [u8; CELLS],
     /// The last character read.
     last: char,
-    /// The least edits to any prefix of what was read.
-    best: u8,
+    /// The edits to the prefix that was settled on; [`FAR`] before.
+    settled: u8,
 }
 
 impl BandedAutomaton {
@@ -48,6 +48,12 @@ impl BandedAutomaton {
     fn whole(&self, at: usize, cells: &[u8; CELLS]) -> u8 {
         (self.word.len() + 2).checked_sub(at).and_then(|cell| cells.get(cell)).copied().unwrap_or(FAR)
     }
+
+    /// The edits to the `at` characters read, if these are a prefix to settle on; [`FAR`] where they are not.
+    fn settled(&self, at: usize, cells: &[u8; CELLS]) -> u8 {
+        let edits = self.whole(at, cells);
+        if self.prefix && edits <= self.typos && cells.iter().all(|cell| *cell >= edits) { edits } else { FAR }
+    }
 }
 
 impl CharAutomaton for BandedAutomaton {
@@ -61,11 +67,13 @@ impl CharAutomaton for BandedAutomaton {
                 *edits = count as u8;
             }
         }
-        let best = self.whole(0, &cells);
-        Band { at: 0, cells, before: [FAR; CELLS], last: '\0', best }
+        Band { at: 0, cells, before: [FAR; CELLS], last: '\0', settled: self.settled(0, &cells) }
     }
 
     fn read(&self, band: &Band, char: char) -> Band {
+        if band.settled < FAR {
+            return *band;
+        }
         let at = band.at + 1;
         let mut cells = [FAR; CELLS];
         for cell in 0..CELLS {
@@ -88,16 +96,15 @@ impl CharAutomaton for BandedAutomaton {
             }
             cells[cell] = edits.min(FAR);
         }
-        let best = band.best.min(self.whole(at, &cells));
-        Band { at, cells, before: band.cells, last: char, best }
+        Band { at, cells, before: band.cells, last: char, settled: self.settled(at, &cells) }
     }
 
     fn edits(&self, band: &Band) -> u8 {
-        if self.prefix { band.best } else { self.whole(band.at, &band.cells) }
+        band.settled.min(self.whole(band.at, &band.cells))
     }
 
     fn can_match(&self, band: &Band) -> bool {
-        band.cells.iter().any(|edits| *edits <= self.typos) || (self.prefix && band.best <= self.typos)
+        band.cells.iter().any(|edits| *edits <= self.typos)
     }
 
     fn typos(&self) -> u8 {

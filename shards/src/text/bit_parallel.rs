@@ -15,8 +15,8 @@ const FAR: u8 = EDITS_MAX as u8 + 1;
 /// In the place of a character that is not ASCII.
 const OTHER: u8 = u8::MAX;
 
-/// Takes the terms within some edits (at most 2) of a word, or with a prefix that is. An edit is an insertion, a deletion, a
-/// substitution, or a swap of two neighbours.
+/// Takes the terms within some edits (at most 2) of a word, or with a prefix that is (see [`CharAutomaton::edits`]). An edit is an
+/// insertion, a deletion, a substitution, or a swap of two neighbours.
 #[derive(Clone)]
 pub struct BitAutomaton {
     /// For each ASCII character the places in the word where it stands, a bit each.
@@ -38,8 +38,8 @@ pub struct Reached {
     with: [u64; EDITS_MAX + 1],
     /// Where the first of two swapped characters was read, by the edits before the swap.
     swapping: [u64; EDITS_MAX],
-    /// The least edits to any prefix of what was read.
-    best: u8,
+    /// The edits to the prefix that was settled on; [`FAR`] before.
+    settled: u8,
 }
 
 impl BitAutomaton {
@@ -82,6 +82,15 @@ impl BitAutomaton {
         let end = self.all ^ (self.all >> 1);
         with.iter().position(|with| with & end != 0).map_or(FAR, |edits| edits as u8)
     }
+
+    /// The edits to what was read, if it is a prefix to settle on; [`FAR`] where it is not.
+    fn settled(&self, with: &[u64; EDITS_MAX + 1]) -> u8 {
+        let end = self.all ^ (self.all >> 1);
+        match with.iter().position(|with| *with != 0) {
+            Some(least) if self.prefix && with[least] & end != 0 => least as u8,
+            _ => FAR,
+        }
+    }
 }
 
 impl CharAutomaton for BitAutomaton {
@@ -93,10 +102,13 @@ impl CharAutomaton for BitAutomaton {
             // So many characters may be missing.
             *with = ((2 << edits) - 1) & self.all;
         }
-        Reached { best: self.whole(&with), with, swapping: [0; EDITS_MAX] }
+        Reached { settled: self.settled(&with), with, swapping: [0; EDITS_MAX] }
     }
 
     fn read(&self, before: &Reached, char: char) -> Reached {
+        if before.settled < FAR {
+            return *before;
+        }
         let places = self.places(char);
         let (mut with, mut swapping) = ([0; EDITS_MAX + 1], [0; EDITS_MAX]);
         with[0] = (before.with[0] & places) << 1;
@@ -108,22 +120,21 @@ impl CharAutomaton for BitAutomaton {
             with[edits] = (matched | swapped | inserted | substituted | deleted) & self.all;
             swapping[edits - 1] = less & (places >> 1);
         }
-        let best = if self.prefix { before.best.min(self.whole(&with)) } else { FAR };
-        Reached { with, swapping, best }
+        Reached { with, swapping, settled: self.settled(&with) }
     }
 
     fn edits(&self, reached: &Reached) -> u8 {
-        if self.prefix { reached.best } else { self.whole(&reached.with) }
+        reached.settled.min(self.whole(&reached.with))
     }
 
     fn can_match(&self, reached: &Reached) -> bool {
-        reached.with.iter().any(|with| *with != 0) || (self.prefix && reached.best <= self.typos)
+        reached.with.iter().any(|with| *with != 0)
     }
 
     /// When no edit is left, the word itself says what may come.
     fn few_next(&self, reached: &Reached) -> Option<FewBytes> {
         let (most, fewer) = reached.with.get(..=usize::from(self.typos))?.split_last()?;
-        let any = fewer.iter().any(|with| *with != 0) || (self.prefix && reached.best <= self.typos);
+        let any = fewer.iter().any(|with| *with != 0) || reached.settled < FAR;
         let swapping = self.typos.checked_sub(1).map_or(0, |edits| reached.swapping[usize::from(edits)]);
         if any {
             return None;

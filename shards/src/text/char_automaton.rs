@@ -62,7 +62,9 @@ pub trait CharAutomaton {
     /// After one more character.
     fn read(&self, state: &Self::State, char: char) -> Self::State;
 
-    /// The edits to what was read, or for a prefix to the nearest prefix of it; more than [`Self::typos`] where that is unknown.
+    /// The edits to what was read; more than [`Self::typos`] where that is unknown. For a prefix, once these are the fewest that any
+    /// number of the word's characters takes, so that more of the word could not take fewer: they are then settled, and what
+    /// follows does not matter. *Rest* is within two edits of *result*, but *resting* is not: *res* and one more letter are nearer.
     fn edits(&self, state: &Self::State) -> u8;
 
     /// Whether what was read may yet become, or is, within reach.
@@ -143,27 +145,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    /// The edits between `word` and the first characters of `term`, for each number of these, by the textbook table.
-    fn distances(word: &str, term: &str) -> Vec<usize> {
-        let (word, term): (Vec<char>, Vec<char>) = (word.chars().collect(), term.chars().collect());
-        let mut table = vec![vec![0; term.len() + 1]; word.len() + 1];
-        for i in 0..=word.len() {
-            for j in 0..=term.len() {
-                if i == 0 || j == 0 {
-                    table[i][j] = i + j;
-                    continue;
-                }
-                let substituted = table[i - 1][j - 1] + usize::from(word[i - 1] != term[j - 1]);
-                let mut best = substituted.min(table[i - 1][j] + 1).min(table[i][j - 1] + 1);
-                if i > 1 && j > 1 && word[i - 1] == term[j - 2] && word[i - 2] == term[j - 1] {
-                    best = best.min(table[i - 2][j - 2] + 1);
-                }
-                table[i][j] = best;
-            }
-        }
-        table.pop().unwrap_or_default()
-    }
+    use crate::text::textbook;
 
     /// The distance of the automaton of `word`, by characters and by bytes, is the textbook's.
     pub fn check_distance(
@@ -171,9 +153,7 @@ pub(super) mod tests {
         (word, prefix): (&str, bool),
         term: &str,
     ) -> Result<(), TestCaseError> {
-        let all = distances(word, term);
-        let edits = if prefix { all.iter().min() } else { all.last() };
-        let wanted = edits.filter(|edits| **edits <= usize::from(automaton.typos())).map(|edits| *edits as u8);
+        let wanted = textbook::distance(word, prefix, automaton.typos().into(), term).map(|edits| edits as u8);
         prop_assert_eq!(automaton.distance(term), wanted);
         let bytes = ByBytes(automaton);
         let end = term.bytes().fold(bytes.start(), |read, byte| bytes.accept(&read, byte));

@@ -300,6 +300,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::text::textbook::distance;
 
     type Model = BTreeMap<String, bool>;
 
@@ -322,33 +323,13 @@ mod tests {
         found
     }
 
-    /// Edit distance with swaps of neighbours, by the textbook table.
-    fn distance(a: &str, b: &str) -> usize {
-        let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-        let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
-        for i in 0..=a.len() {
-            for j in 0..=b.len() {
-                table[i][j] = if i == 0 || j == 0 {
-                    i + j
-                } else {
-                    let substituted = table[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-                    let mut best = substituted.min(table[i - 1][j] + 1).min(table[i][j - 1] + 1);
-                    if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                        best = best.min(table[i - 2][j - 2] + 1);
-                    }
-                    best
-                };
-            }
-        }
-        table[a.len()][b.len()]
-    }
-
     proptest! {
         #[test]
         fn lookups_equal_those_of_a_sorted_map(
             mut model in prop::collection::btree_map("[abç]{1,5}", any::<bool>(), 0..40),
             changes in prop::collection::vec(prop::collection::btree_map("[abç]{1,5}", any::<Option<bool>>(), 0..20), 0..4),
             word in "[abç]{1,4}",
+            as_prefix: bool,
         ) {
             let mut dictionary = build(&model);
             for round in changes {
@@ -374,18 +355,16 @@ mod tests {
             prop_assert_eq!(prefix(&dictionary, &word), naive);
             for typos in 0..=TYPOS_MAX {
                 let mut found = Vec::new();
-                dictionary.similar(&word, typos, false, |term, distance| {
+                dictionary.similar(&word, typos, as_prefix, |term, distance| {
                     found.push((term.to_owned(), usize::from(distance)));
                     true
                 });
-                let naive = tolerant().map(|term| (term.clone(), distance(&word, term)));
-                let naive: Vec<_> = naive
-                    .filter(|(term, distance)| {
-                        let other = usize::from(term.chars().next() != word.chars().next());
-                        *distance + other <= usize::from(typos)
-                    })
-                    .collect();
-                prop_assert_eq!(found, naive);
+                let other = |term: &str| usize::from(term.chars().next() != word.chars().next());
+                let naive = |term: &String| {
+                    let edits = distance(&word, as_prefix, typos.into(), term)?;
+                    (edits + other(term) <= usize::from(typos)).then(|| (term.clone(), edits))
+                };
+                prop_assert_eq!(found, tolerant().filter_map(naive).collect::<Vec<_>>());
             }
             for (term, exact) in &model {
                 prop_assert_eq!(dictionary.kind(term), Some(kind(*exact)));

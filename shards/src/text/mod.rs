@@ -7,6 +7,8 @@ pub mod dictionary;
 mod dictionary_walk;
 pub mod postings;
 pub mod segmenter;
+#[cfg(test)]
+pub(crate) mod textbook;
 pub mod tokenizer;
 pub mod words;
 
