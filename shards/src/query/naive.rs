@@ -80,6 +80,7 @@ impl NaiveSource {
         };
         let cursor = cursors.entry(field).or_default();
         let mut position = cursor.next;
+        let mut last = position;
         let mut first = true;
         let mut hard = false;
         let languages = if value.is_string() { cutter.languages(path) } else { None };
@@ -93,13 +94,14 @@ impl NaiveSource {
                     (first, hard) = (false, false);
                     if kind == TokenKind::Word && position <= 0xffff && token.lemma().len() <= 250 {
                         cursor.counted += 1;
+                        last = position;
                         let docs = self.terms.entry(token.lemma().to_owned()).or_default();
                         docs.entry(doc).or_default().entry(field).or_default().push(position as u16);
                     }
                 }
             }
         }
-        cursor.next = position + 8;
+        cursor.next = last + 8;
     }
 }
 

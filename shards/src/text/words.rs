@@ -2,7 +2,7 @@
 //!
 //! Positions count from 0 in each field: +1 from word to word, +8 over a hard separator and from one value of the field to
 //! the next (array items, values of the same path in different objects; an empty text or a null counts as a value). Stop words
-//! and words that are too long take a position without being indexed.
+//! and words that are too long take a position without being indexed, but at the end of a value they do not move the next one.
 
 use std::ops::ControlFlow;
 
@@ -17,7 +17,7 @@ const FAR: u32 = 8;
 /// The position reached in one field of one document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FieldCursor {
-    /// The position of the last word, or where the last value began if it had none; `None` before the first value.
+    /// The position of the last word that is indexed, or where the last value began if it had none; `None` before the first value.
     last: Option<u32>,
 }
 
@@ -47,6 +47,7 @@ impl FieldCursor {
             self.last = Some(position);
             return;
         }
+        let mut last = position;
         // Separators in front of the first word do not move it.
         let mut step = None;
         tokenizer.visit(text, languages, scratch, |piece| {
@@ -63,13 +64,14 @@ impl FieldCursor {
                     if let Piece::Word(word) = piece
                         && word.len() <= WORD_BYTES_MAX
                     {
+                        last = position;
                         each(word, position as u16);
                     }
                 }
             }
             ControlFlow::Continue(())
         });
-        self.last = Some(position);
+        self.last = Some(last);
     }
 
     fn next_start(self) -> u32 {
@@ -128,6 +130,18 @@ mod tests {
         let long = "x".repeat(WORD_BYTES_MAX + 1);
         let found = positions(&settings, &[Some(&format!("lord of rings {long} end"))]);
         assert_eq!(found, [("lord".into(), 0), ("rings".into(), 2), ("end".into(), 4)]);
+    }
+
+    /// As the reference does: it goes on from the last word that it indexed.
+    #[test]
+    fn stop_words_and_long_words_at_the_end_of_a_value_do_not_move_the_next() {
+        let settings = Settings { stop_words: ["of".to_owned(), "to".to_owned()].into(), ..Settings::default() };
+        let long = "x".repeat(WORD_BYTES_MAX + 1);
+        let start_of_next = |text: &str| positions(&settings, &[Some(text), Some("end")]).pop();
+        for text in ["lord", "lord of", "lord of to", "lord. of", &format!("lord {long}"), "of", "of to", ""] {
+            assert_eq!(start_of_next(text), Some(("end".into(), 8)), "{text}");
+        }
+        assert_eq!(start_of_next("of lord to"), Some(("end".into(), 9)));
     }
 
     #[test]

@@ -119,6 +119,7 @@ impl Model {
         let start = next.get(&field).copied().unwrap_or(0);
         let mut position = start;
         let mut last = start;
+        let mut last_found = start;
         for (at, sentence) in text.split(". ").enumerate() {
             if at > 0 {
                 position = last + 8;
@@ -126,12 +127,13 @@ impl Model {
             for word in sentence.split_whitespace() {
                 if !self.settings.stop_words.contains(word) {
                     found(word.to_owned(), field, position);
+                    last_found = position;
                 }
                 last = position;
                 position += 1;
             }
         }
-        next.insert(field, last + 8);
+        next.insert(field, last_found + 8);
     }
 }
 
