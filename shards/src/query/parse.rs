@@ -54,14 +54,12 @@ struct Parser<'q> {
     parsed: ParsedQuery,
     /// The position that the next word takes.
     position: u16,
-    /// Nothing took a position yet, so separators do not count.
-    at_start: bool,
     phrase: Option<OpenPhrase>,
 }
 
 /// Parses a query that was cut into `tokens`. `prefix_search` says whether the last word may be the beginning of a word.
 pub fn parse(text: &str, tokens: &[Token<'_>], prefix_search: bool) -> ParsedQuery {
-    let mut parser = Parser { text, parsed: ParsedQuery::default(), position: 0, at_start: true, phrase: None };
+    let mut parser = Parser { text, parsed: ParsedQuery::default(), position: 0, phrase: None };
     let mut tokens = tokens.iter().take(TOKENS_MAX).peekable();
     while let Some(token) = tokens.next() {
         if parser.parsed.terms.len() == TERMS_MAX {
@@ -88,7 +86,6 @@ impl Parser<'_> {
     fn word(&mut self, lemma: &str, is_stop: bool, is_last: bool, prefix_search: bool, byte_start: usize) {
         let position = self.position;
         self.position = self.position.saturating_add(1);
-        self.at_start = false;
         if let Some(phrase) = &mut self.phrase {
             if phrase.words.is_empty() {
                 phrase.position = position;
@@ -119,7 +116,7 @@ impl Parser<'_> {
             self.close_phrase();
             self.phrase = Some(OpenPhrase { words: Vec::new(), position: self.position, negative });
         }
-        if kind == SeparatorKind::Hard && !self.at_start {
+        if kind == SeparatorKind::Hard {
             self.position = self.position.saturating_add(HARD_SEPARATOR_EXTRA);
         }
     }
@@ -173,6 +170,10 @@ mod tests {
             ("sun flower", "sun@0, flower*@1"),
             ("sun flower ", "sun@0, flower@1"),
             ("sun. flower", "sun@0, flower*@8"),
+            (". sun", "sun*@7"),
+            ("!! -sun the flower", "flower*@16, -sun"),
+            ("?\"sun\"", "\"sun\"@7"),
+            ("(sun", "sun*@0"),
             ("the lord of rings", "lord@1, rings*@3"),
             ("lord of", "lord@0, of*@1"),
             ("\"the lord of rings\" x", "\"_ lord _ rings\"@0, x*@4"),
