@@ -5,7 +5,6 @@ pub mod gather;
 pub mod memory;
 pub mod reader;
 pub mod reindex;
-mod scratch;
 pub mod terms;
 pub mod trees;
 pub mod words;

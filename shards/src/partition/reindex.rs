@@ -4,7 +4,7 @@ use storage_engine::ReadTree;
 
 use super::error::PartitionError;
 use super::trees::{DICTIONARY, DOCUMENTS, POSTINGS, WORD_COUNTS};
-use super::words::{DocumentWords, LONG_DOCUMENT_BYTES};
+use super::words::DocumentWords;
 use super::writer::{PartitionWriter, ReindexParts};
 use crate::document::record::Record;
 use crate::facets::Extractor;
@@ -86,12 +86,7 @@ async fn read_documents(writer: &mut PartitionWriter, plan: &ReindexPlan, words:
             columns.add(LocalDocId(doc), None, Some(&new));
         }
         if words {
-            let terms = &mut gatherer.terms;
-            if bytes.len() > LONG_DOCUMENT_BYTES {
-                reader.read_aside(&*runtime, &facts.fields, record, terms, &mut of_document).await?;
-            } else {
-                reader.read(&facts.fields, record, terms, &mut of_document)?;
-            }
+            reader.read_aside(&*runtime, &facts.fields, record, &mut gatherer.terms, &mut of_document).await?;
             gatherer.add(doc, &nothing, &of_document);
             if !of_document.counts.is_empty() {
                 txn.put(WORD_COUNTS, &key, &of_document.counts)?;

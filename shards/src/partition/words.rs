@@ -19,8 +19,8 @@ use crate::text::words::{FieldCursor, is_numeric};
 
 /// Word counts above this are not kept.
 const WORD_COUNT_MAX: u32 = 30;
-/// Documents of more bytes are better cut on another thread: one of several megabytes takes seconds.
-pub(super) const LONG_DOCUMENT_BYTES: usize = 100 << 10;
+/// Documents of more bytes are cut on another thread: one of several megabytes takes seconds.
+const LONG_DOCUMENT_BYTES: usize = 100 << 10;
 
 /// What the index does with the values of a field.
 #[derive(Clone, Default)]
@@ -106,7 +106,7 @@ impl WordReader {
         Ok(())
     }
 
-    /// As [`Self::read`] on another thread, if one is free.
+    /// As [`Self::read`]; a long document is cut on another thread, if one is free.
     pub async fn read_aside(
         &mut self,
         runtime: &dyn Runtime,
@@ -115,7 +115,9 @@ impl WordReader {
         terms: &mut Terms,
         out: &mut DocumentWords,
     ) -> Result<(), PartitionError> {
-        if let Some((known, words)) = self.cut_aside(runtime, names, record).await {
+        if record.byte_len() > LONG_DOCUMENT_BYTES
+            && let Some((known, words)) = self.cut_aside(runtime, names, record).await
+        {
             let mut numbered = Vec::with_capacity(words.terms.len());
             let mut checkpoint = Checkpoint::default();
             for (term, range, tolerant) in words.terms {

@@ -10,12 +10,11 @@ use storage_engine::{ReadTree, WriteTxn};
 use super::error::PartitionError;
 use super::gather::{Gatherer, KindChanges};
 use super::memory::{PartitionMemory, documents_key, encode_chunk};
-use super::scratch::{Scratch, parsed};
 use super::trees::{
     DICTIONARY, DOCUMENTS, FACET_FLAGS, FACET_NUMBERS, FACET_ORIGINALS, FACET_STRINGS, FACET_VALUES, GEO_CELLS,
     GEO_POINTS, GEO_SHAPES, META, POSTINGS, WORD_COUNTS,
 };
-use super::words::WordReader;
+use super::words::{DocumentWords, WordReader};
 use crate::document::names::VECTORS;
 use crate::document::record::{Record, put_merged};
 use crate::facets::columns::ColumnWriter;
@@ -156,6 +155,14 @@ pub struct PartitionWriter {
     prepared: PreparedVectors,
 }
 
+#[derive(Default)]
+struct Scratch {
+    old: DocumentWords,
+    new: DocumentWords,
+    old_record: Vec<u8>,
+    new_record: Vec<u8>,
+}
+
 impl PartitionWriter {
     /// Begins to build on `memory`, the state that `txn` began from.
     pub fn new(
@@ -246,15 +253,7 @@ impl PartitionWriter {
                 let _ = self.runtime.side_thread(Box::new(segmenter::load)).await;
             }
             let known = self.documents.contains(doc.0);
-            if self.read_records(doc, kind, record)? {
-                // Only what must wait is a future: this is the loop that all documents go through.
-                if self.scratch.has_long_record() {
-                    self.read_words_aside().await?;
-                } else {
-                    self.read_words()?;
-                }
-                self.change(&mut extractor, doc)?;
-            }
+            self.change(&mut extractor, doc, kind, record).await?;
             if self.vectors.is_active() && !chunk.carried {
                 let scratch = std::mem::take(&mut self.scratch);
                 let (old, new) = (&scratch.old_record, &scratch.new_record);
@@ -271,64 +270,55 @@ impl PartitionWriter {
         Ok(())
     }
 
-    /// Puts the record that a document has and the one that it is to have into the scratch space; whether they differ.
-    fn read_records(&mut self, doc: LocalDocId, kind: ChangeKind, sent: &[u8]) -> Result<bool, PartitionError> {
-        let Scratch { old_record, new_record, .. } = &mut self.scratch;
-        old_record.clear();
-        new_record.clear();
-        if self.documents.contains(doc.0) {
-            let stored = self.txn.get(DOCUMENTS, &doc.0.to_be_bytes())?;
-            old_record.extend_from_slice(stored.ok_or(PartitionError::Damaged("set of documents"))?);
+    async fn change(
+        &mut self,
+        extractor: &mut Extractor<'_>,
+        doc: LocalDocId,
+        kind: ChangeKind,
+        sent: &[u8],
+    ) -> Result<(), PartitionError> {
+        let key = doc.0.to_be_bytes();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let known = self.documents.contains(doc.0);
+        scratch.old_record.clear();
+        if known {
+            let stored = self.txn.get(DOCUMENTS, &key)?.ok_or(PartitionError::Damaged("set of documents"))?;
+            scratch.old_record.extend_from_slice(stored);
         }
-        match (kind, parsed(old_record)?) {
+        let old = if known { Some(Record::parse(&scratch.old_record)?) } else { None };
+        scratch.new_record.clear();
+        match (kind, old) {
             (ChangeKind::Delete, _) => {}
-            (ChangeKind::Merge, Some(old)) => put_merged(new_record, old, Record::parse(sent)?),
-            _ => new_record.extend_from_slice(sent),
+            (ChangeKind::Merge, Some(old)) => put_merged(&mut scratch.new_record, old, Record::parse(sent)?),
+            _ => scratch.new_record.extend_from_slice(sent),
         }
-        Ok(old_record != new_record)
-    }
-
-    /// Cuts the words of both records in the scratch space.
-    fn read_words(&mut self) -> Result<(), PartitionError> {
-        let (names, terms) = (&self.facts.fields, &mut self.gatherer.terms);
-        for (record, words) in self.scratch.records() {
-            words.clear();
-            if let Some(record) = parsed(record)? {
-                self.words.read(names, record, terms, words)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The same on another thread, if one is free.
-    async fn read_words_aside(&mut self) -> Result<(), PartitionError> {
-        let (names, terms) = (&self.facts.fields, &mut self.gatherer.terms);
-        for (record, words) in self.scratch.records() {
-            words.clear();
-            if let Some(record) = parsed(record)? {
-                self.words.read_aside(&*self.runtime, names, record, terms, words).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the document what the scratch space has of it.
-    fn change(&mut self, extractor: &mut Extractor<'_>, doc: LocalDocId) -> Result<(), PartitionError> {
-        let scratch = std::mem::take(&mut self.scratch);
-        let (old, new) = (parsed(&scratch.old_record)?, parsed(&scratch.new_record)?);
-        self.gatherer.add(doc.0, &scratch.old, &scratch.new);
-        let mut facts = |record: Option<Record<'_>>| -> Option<Facts> {
-            record.map(|record| extractor.extract(&self.facts.fields, record.fields()))
+        let new = if kind == ChangeKind::Delete { None } else { Some(Record::parse(&scratch.new_record)?) };
+        let unchanged = match new {
+            Some(_) => known && scratch.old_record == scratch.new_record,
+            None => !known,
         };
-        let (old_facts, new_facts) = (facts(old), facts(new));
-        self.columns.add(doc, old_facts.as_ref(), new_facts.as_ref());
-        for (record, sign) in [(old, -1), (new, 1)] {
-            if let Some(record) = record {
-                count_fields(&mut self.delta.distribution, &self.facts.fields, record, sign);
+        if !unchanged {
+            for (record, words) in [(old, &mut scratch.old), (new, &mut scratch.new)] {
+                words.clear();
+                if let Some(record) = record {
+                    let (names, terms) = (&self.facts.fields, &mut self.gatherer.terms);
+                    self.words.read_aside(&*self.runtime, names, record, terms, words).await?;
+                }
             }
+            self.gatherer.add(doc.0, &scratch.old, &scratch.new);
+            let mut facts = |record: Option<Record<'_>>| -> Option<Facts> {
+                record.map(|record| extractor.extract(&self.facts.fields, record.fields()))
+            };
+            let (old_facts, new_facts) = (facts(old), facts(new));
+            self.columns.add(doc, old_facts.as_ref(), new_facts.as_ref());
+            for (record, sign) in [(old, -1), (new, 1)] {
+                if let Some(record) = record {
+                    count_fields(&mut self.delta.distribution, &self.facts.fields, record, sign);
+                }
+            }
+            self.delta.raw_bytes += scratch.new_record.len() as i64 - scratch.old_record.len() as i64;
+            self.store(doc, new.is_some().then_some(&scratch.new_record), &scratch.new.counts)?;
         }
-        self.delta.raw_bytes += scratch.new_record.len() as i64 - scratch.old_record.len() as i64;
-        self.store(doc, new.is_some().then_some(&scratch.new_record), &scratch.new.counts)?;
         self.scratch = scratch;
         Ok(())
     }
