@@ -1,8 +1,10 @@
 //! Reading into memory, one after another, what searches would otherwise read one by one.
 
+use std::ops::Range;
+
 use futures_util::future::join_all;
 
-use super::files::{self, Records};
+use super::files::Records;
 use super::links::PageNo;
 use super::partition::VectorPartition;
 use super::state::{READS_IN_FLIGHT, VectorSnapshot};
@@ -12,7 +14,7 @@ use crate::io::DiskFile;
 /// Bytes of full vectors in one read.
 const BYTES_PER_READ: usize = 128 << 10;
 /// Such reads in flight at once.
-const RUNS_IN_FLIGHT: usize = 4;
+const READS_AHEAD: u32 = 4;
 
 impl VectorSnapshot {
     /// Loads the links of the bottom layer into memory, as many as its budget allows, so that the first searches need not wait
@@ -33,27 +35,20 @@ impl VectorSnapshot {
         Ok(())
     }
 
-    /// Keeps the full vectors of the nodes from `first` on that these runs of records hold, while there is room.
-    async fn preload_runs(&self, file: &dyn DiskFile, first: u32, last: u32) -> Result<bool, FetchError> {
+    /// Keeps the full vectors of these nodes, which are read `at_once` by `at_once`; false where there is no room for more.
+    async fn preload_vectors(&self, file: &dyn DiskFile, nodes: Range<u32>, at_once: u32) -> Result<bool, FetchError> {
         let shared = &*self.shared;
         let records = Records::vectors(&shared.config);
-        let step = (BYTES_PER_READ / records.stride).max(1);
         let wanted = |node: &u32| self.state.live.contains(*node) && !shared.cache.contains(*node);
-        let runs: Vec<(u32, usize)> = (first..last)
-            .step_by(step)
-            .map(|start| (start, step.min((last - start) as usize)))
-            .filter(|(start, count)| (*start..*start + *count as u32).any(|node| wanted(&node)))
-            .collect();
-        let reads = runs.iter().map(|(start, count)| file.read_direct(records.offset(*start), count * records.stride));
-        for ((start, _), bytes) in runs.iter().zip(join_all(reads).await) {
+        let runs = nodes.clone().step_by(at_once as usize);
+        let runs = runs.map(|first| first..nodes.end.min(first.saturating_add(at_once)));
+        let runs: Vec<Range<u32>> = runs.filter(|run| run.clone().any(|node| wanted(&node))).collect();
+        let reads = runs.iter().map(|run| file.read_direct(records.offset(run.start), run.len() * records.stride));
+        for (run, bytes) in runs.iter().zip(join_all(reads).await) {
             let bytes = bytes?;
-            for (node, record) in (*start..).zip(bytes.chunks_exact(records.stride)).filter(|(node, _)| wanted(node)) {
-                let Some((_, _, content)) = records.decode(node, record) else {
-                    let (file, number) = (files::VECTORS.to_owned(), node.into());
-                    return Err(FetchError::Damaged { file, what: "record", number });
-                };
-                let vector = files::vector_of(content, shared.config.dimensions).into();
-                if !shared.cache.put_if_room(node, vector) {
+            let found = run.clone().zip(bytes.chunks_exact(records.stride));
+            for (node, record) in found.filter(|(node, _)| wanted(node)) {
+                if !shared.cache.put_if_room(node, shared.vector_in(node, record)?) {
                     return Ok(false);
                 }
             }
@@ -78,14 +73,13 @@ impl VectorPartition {
         if snapshot.len() > snapshot.shared.cache.room() as u64 {
             return Ok(());
         }
-        let stride = Records::vectors(snapshot.config()).stride;
-        let step = (BYTES_PER_READ / stride).max(1) * RUNS_IN_FLIGHT;
-        let nodes = snapshot.state.node_count;
+        let at_once = (BYTES_PER_READ / Records::vectors(snapshot.config()).stride).max(1) as u32;
+        let (nodes, step) = (snapshot.state.node_count, at_once * READS_AHEAD);
         drop(snapshot);
-        for first in (0..nodes).step_by(step) {
+        for first in (0..nodes).step_by(step as usize) {
             // A node that a snapshot has is not written anew while it is held, and a short hold lets deleted nodes be used again.
             let snapshot = self.snapshot();
-            if !snapshot.preload_runs(&*file, first, nodes.min(first.saturating_add(step as u32))).await? {
+            if !snapshot.preload_vectors(&*file, first..nodes.min(first.saturating_add(step)), at_once).await? {
                 return Ok(());
             }
             drop(snapshot);

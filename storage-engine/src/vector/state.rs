@@ -290,17 +290,20 @@ impl Shared {
             });
             let bytes: Vec<Result<Vec<u8>, DiskError>> = join_all(reads).await;
             for (at, bytes) in batch.iter().zip(bytes) {
-                let bytes = bytes?;
-                let Some((_, _, content)) = records.decode(nodes[*at], &bytes) else {
-                    let (file, number) = (files::VECTORS.to_owned(), nodes[*at].into());
-                    return Err(FetchError::Damaged { file, what: "record", number });
-                };
-                let vector: Rc<[f32]> = files::vector_of(content, self.config.dimensions).into();
+                let vector = self.vector_in(nodes[*at], &bytes?)?;
                 self.cache.put(nodes[*at], vector.clone());
                 found[*at] = Some(vector);
             }
         }
         Ok(found.into_iter().flatten().collect())
+    }
+
+    /// The full vector in a node's record.
+    pub fn vector_in(&self, node: u32, record: &[u8]) -> Result<Rc<[f32]>, FetchError> {
+        let Some((_, _, content)) = Records::vectors(&self.config).decode(node, record) else {
+            return Err(FetchError::Damaged { file: files::VECTORS.to_owned(), what: "record", number: node.into() });
+        };
+        Ok(files::vector_of(content, self.config.dimensions).into())
     }
 }
 
