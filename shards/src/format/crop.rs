@@ -16,7 +16,11 @@ pub fn window(tokens: &[Token<'_>], matches: &[TextMatch], words_max: usize) -> 
     let (mut window, shown) = match best {
         Some(stretch) => {
             let (first, last) = (&matches[stretch.start], &matches[stretch.end - 1]);
-            (first.first_token..last.last_token + 1, last.words.1 - first.words.0 + 1)
+            let shown = last.words.1 - first.words.0 + 1;
+            if shown > words_max {
+                return up_to_word(tokens, first.first_token, words_max);
+            }
+            (first.first_token..last.last_token + 1, shown)
         }
         None => (0..0, 0),
     };
@@ -44,6 +48,13 @@ pub fn window(tokens: &[Token<'_>], matches: &[TextMatch], words_max: usize) -> 
         }
     }
     window
+}
+
+/// What is shown around a phrase of more words than may be shown: as in the reference, all that is in front of it, and of the
+/// phrase itself so many words.
+fn up_to_word(tokens: &[Token<'_>], first: usize, words: usize) -> Range<usize> {
+    let mut of_phrase = (first..tokens.len()).filter(|at| kind(&tokens[*at]) == Kind::Word);
+    0..of_phrase.nth(words.saturating_sub(1)).unwrap_or(first) + 1
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -30,13 +30,18 @@ pub fn format_text(text: &str, tokens: &[Token<'_>], matches: &[TextMatch], styl
     }
     let mut at = start;
     if let Some((open, close)) = style.tags {
-        let inside = matches.iter().filter(|m| m.length > 0 && m.start >= start && m.start + m.length <= end);
-        for matched in inside {
-            shown.push_str(text.get(at..matched.start).unwrap_or(""));
-            at = matched.start + matched.length;
+        // Where words follow each other without anything between, the crop's neighbours touch it: as in the reference, of
+        // these nothing is shown but the tags.
+        let touches =
+            |m: &&TextMatch| tokens[m.last_token].byte_end >= start && tokens[m.first_token].byte_start <= end;
+        for matched in matches.iter().filter(|m| m.length > 0).filter(touches) {
+            let within = |at: usize| at.max(start).min(end);
+            let (from, to) = (within(matched.start), within(matched.start + matched.length));
+            shown.push_str(text.get(at..from).unwrap_or(""));
             shown.push_str(open);
-            shown.push_str(text.get(matched.start..at).unwrap_or(""));
+            shown.push_str(text.get(from..to).unwrap_or(""));
             shown.push_str(close);
+            at = to;
         }
     }
     shown.push_str(text.get(at..end).unwrap_or(""));
@@ -50,13 +55,15 @@ pub fn format_text(text: &str, tokens: &[Token<'_>], matches: &[TextMatch], styl
 mod tests {
     use super::*;
     use crate::format::MatchWords;
-    use crate::query::{Derivations, Node, PrefixMode, QueryGraph};
+    use crate::query::{Derivations, Node, Phrase, PrefixMode, QueryGraph};
 
     fn graph(words: &[&str]) -> QueryGraph {
         let node = |(at, word): (usize, &&str)| {
             let prefix = word.ends_with('*').then_some(PrefixMode::List(None));
             let text = word.trim_end_matches('*').to_owned();
-            let derivations = Derivations { text, word: true, prefix, ..Derivations::default() };
+            let is_phrase = word.contains(' ');
+            let phrase = is_phrase.then(|| Phrase(word.split(' ').map(|word| Some(word.to_owned())).collect()));
+            let derivations = Derivations { text, word: !is_phrase, prefix, phrase, ..Derivations::default() };
             Node { first: at as u8, len: 1, position: at as u16, last_position: at as u16, derivations }
         };
         let nodes: Vec<Node> = words.iter().enumerate().map(node).collect();
@@ -87,6 +94,22 @@ mod tests {
         }
     }
 
+    /// Of a word that begins where the crop ends, or ends where it begins, the tags are shown.
+    #[test]
+    fn words_without_anything_between_touch_the_crop() {
+        // One script ends where the other begins.
+        let text = "one twoдва three";
+        for (words, words_max, want) in [
+            (&["two"][..], 1, "…<two>…"),
+            (&["two", "два"], 1, "…<two><>…"),
+            (&["два", "three", "two"], 2, "…<><два> <three>"),
+            (&["два", "three", "t*"], 2, "…<><два> <three>"),
+            (&["two", "два"], 2, "…<two><два>…"),
+        ] {
+            assert_eq!(show(words, text, Some(words_max)), want, "{words:?} {words_max}");
+        }
+    }
+
     #[test]
     fn crops_show_the_best_stretch_and_grow_to_both_sides() {
         let text = "one two three four five six seven eight nine ten";
@@ -98,6 +121,9 @@ mod tests {
             (&["ten"], 3, "…eight nine <ten>"),
             (&["two", "nine", "ten"], 3, "…eight <nine> <ten>"),
             (&["five"], 20, "one two three four <five> six seven eight nine ten"),
+            (&["four five"], 2, "…<four five>…"),
+            (&["four five six seven"], 2, "one two three <four five>…"),
+            (&["nine ten"], 1, "one two three four five six seven eight <nine>…"),
         ] {
             assert_eq!(show(words, text, Some(words_max)), want, "{words:?} {words_max}");
         }
