@@ -81,17 +81,17 @@ impl NaiveSource {
         let cursor = cursors.entry(field).or_default();
         let mut position = cursor.next;
         let mut last = position;
-        let mut first = true;
-        let mut hard = false;
+        // No step before the first word, but over what divides it from an accent of which nothing is left.
+        let (mut begun, mut step) = (false, 0);
         let languages = if value.is_string() { cutter.languages(path) } else { None };
         for token in cutter.tokens(&text, languages) {
             match token.kind {
-                TokenKind::Separator(kind) => hard |= kind == SeparatorKind::Hard,
+                TokenKind::Separator(_) if !begun => {}
+                TokenKind::Separator(kind) => step = step.max(if kind == SeparatorKind::Hard { 8 } else { 1 }),
+                _ if token.lemma().is_empty() => begun = true,
                 kind => {
-                    if !first {
-                        position += if hard { 8 } else { 1 };
-                    }
-                    (first, hard) = (false, false);
+                    position += step;
+                    (begun, step) = (true, 1);
                     if kind == TokenKind::Word && position <= 0xffff && token.lemma().len() <= 250 {
                         cursor.counted += 1;
                         last = position;

@@ -67,6 +67,8 @@ pub fn parse(text: &str, tokens: &[Token<'_>], prefix_search: bool) -> ParsedQue
             break;
         }
         match token.kind {
+            // A lone accent of which nothing is left: no word stands there, and none before it may be a beginning.
+            TokenKind::Word | TokenKind::StopWord | TokenKind::Unknown if token.lemma().is_empty() => {}
             TokenKind::Word | TokenKind::StopWord | TokenKind::Unknown => {
                 let is_last = tokens.peek().is_none();
                 let is_stop = token.kind == TokenKind::StopWord;
@@ -174,6 +176,9 @@ mod tests {
             ("!! -sun the flower", "flower*@16, -sun"),
             ("?\"sun\"", "\"sun\"@7"),
             ("(sun", "sun*@0"),
+            ("\u{301} sun \u{301} flower", "sun@0, flower*@1"),
+            ("sun \u{301}", "sun@0"),
+            ("\"sun \u{301} flower \u{301}\" -\u{301} x", "\"sun flower\"@0, x*@2"),
             ("the lord of rings", "lord@1, rings*@3"),
             ("lord of", "lord@0, of*@1"),
             ("\"the lord of rings\" x", "\"_ lord _ rings\"@0, x*@4"),

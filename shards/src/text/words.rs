@@ -48,16 +48,17 @@ impl FieldCursor {
             return;
         }
         let mut last = position;
-        // Separators in front of the first word do not move it.
-        let mut step = None;
+        // Separators in front of the first word do not move it, but those behind a lone accent, of which nothing is left, do.
+        let (mut begun, mut step) = (false, 0);
         tokenizer.visit(text, languages, scratch, |piece| {
             match piece {
-                Piece::Separator(SeparatorKind::Hard) => step = step.map(|_| FAR),
-                Piece::Separator(SeparatorKind::Soft) => {}
-                Piece::Word("") => {}
+                Piece::Separator(SeparatorKind::Hard) if begun => step = FAR,
+                Piece::Separator(SeparatorKind::Soft) if begun => step = step.max(1),
+                Piece::Separator(_) => {}
+                Piece::Word("") => begun = true,
                 Piece::Word(_) | Piece::StopWord => {
-                    position = position.saturating_add(step.unwrap_or(0));
-                    step = Some(1);
+                    position = position.saturating_add(step);
+                    (begun, step) = (true, 1);
                     if position > POSITION_MAX {
                         return ControlFlow::Break(());
                     }
@@ -113,6 +114,10 @@ mod tests {
         assert_eq!(of("sun. flower, 3.14"), [0, 8, 16, 17]);
         assert_eq!(of("! sun"), [0], "separators in front do not count");
         assert_eq!(of("a ;b"), [0, 8]);
+        // Tone marks by themselves.
+        assert_eq!(of("ี้สมัชชา"), [0]);
+        assert_eq!(of("ี้ ี้ สมัชชา"), [1]);
+        assert_eq!(of("! ี้. สมัชชา ี้ สมัชชา"), [8, 9]);
     }
 
     /// Phrases must not cross from one array item into the next, and a null between two items widens the gap.
