@@ -12,6 +12,7 @@ pub mod distribution;
 pub mod extract;
 pub mod facet_search;
 pub mod filter;
+pub mod folding;
 pub mod geo;
 pub mod normalise;
 pub mod sort;

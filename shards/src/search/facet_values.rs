@@ -12,6 +12,7 @@ use super::part::Pacer;
 use super::plan;
 use super::request::{PageRequest, SearchRequest};
 use crate::facets::facet_search::{FacetHits, check_facet_name, check_facet_search_enabled};
+use crate::facets::folding::Folding;
 use crate::ids::PartitionNo;
 
 /// Hits for which a search is run when it is not exhaustive.
@@ -58,7 +59,9 @@ pub async fn search_facet_values(
     let (_, limit) = search.page.window(index.settings.pagination.max_total_hits);
     let ranked = gather.ranked(graph, None, 0, if narrows { limit } else { 0 }).await?;
     let field: Arc<str> = request.name.as_str().into();
-    let query: Option<Arc<str>> = request.query.as_deref().map(Arc::from);
+    let named = plan::named_languages(&request.search);
+    let folding = Folding::of_query(&request.name, index.settings, named.as_deref());
+    let query: Option<Arc<str>> = request.query.as_deref().map(|query| folding.fold(query).into());
     let questions = questions(&ranked, index.partitions, pacer).await;
     let asked = questions.into_iter().enumerate().map(|(number, search)| {
         let (field, query) = (field.clone(), query.clone());

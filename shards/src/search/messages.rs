@@ -52,7 +52,7 @@ pub enum PartQuestion {
         search: Box<NarrowQuestion>,
         /// The facet's dotted path.
         field: Arc<str>,
-        /// What the values begin with; `None`: all.
+        /// What the values begin with, folded; `None`: all.
         query: Option<Arc<str>>,
     },
     /// The values of fields of documents, in the order given.

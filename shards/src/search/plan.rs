@@ -101,16 +101,17 @@ async fn parse_aside(
     Arc::into_inner(parsed).and_then(OnceLock::into_inner)
 }
 
-/// The languages that the request names; `None` when it names none.
+/// The languages that the request names; `None` when it says nothing of them. An empty list is one: texts that are shown are
+/// then cut without any language.
 pub fn named_languages(request: &SearchRequest) -> Option<Vec<Language>> {
-    let locales = request.locales.as_ref().filter(|locales| !locales.is_empty())?;
+    let locales = request.locales.as_ref()?;
     Some(locales.iter().filter_map(Language::from_code).collect())
 }
 
 /// The languages that the query may be in: those named, else those of the rules for the fields searched.
 fn query_languages(request: &SearchRequest, settings: &Settings, fields: &FieldsMap) -> Option<Vec<Language>> {
     if request.locales.is_some() {
-        return named_languages(request);
+        return named_languages(request).filter(|languages| !languages.is_empty());
     }
     let rules = settings.localized_attributes.as_deref().unwrap_or(&[]);
     if rules.is_empty() {
