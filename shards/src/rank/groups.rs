@@ -6,8 +6,8 @@ use std::rc::Rc;
 use roaring::RoaringBitmap;
 
 use super::plan::{RankPlan, SortBy, SortValue};
-use super::ranker::SortSource;
 use super::runs::Runs;
+use super::sort_source::SortSource;
 
 /// Documents whose values are read and sorted in one step.
 pub const RUN_DOCS: usize = if cfg!(test) { 3 } else { 256 };

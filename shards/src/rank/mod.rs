@@ -23,6 +23,7 @@ pub mod runs;
 pub mod score;
 pub mod score_facts;
 pub mod slots;
+pub mod sort_source;
 #[cfg(test)]
 mod tests;
 

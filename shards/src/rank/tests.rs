@@ -10,10 +10,11 @@ use storage_engine::vector::Unpaced;
 
 use super::classes::NodeDocs;
 use super::plan::{RankPlan, SortBy, SortValue};
-use super::ranker::{RankedPart, Ranker, SortSource};
+use super::ranker::{RankedPart, Ranker};
 use super::rules::RuleList;
 use super::score::Scorer;
 use super::score_facts::ScoreFacts;
+use super::sort_source::SortSource;
 use crate::ids::PartitionNo;
 use crate::query::context::normalise_synonyms;
 use crate::query::naive::NaiveSource;

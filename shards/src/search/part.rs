@@ -25,7 +25,7 @@ use crate::format::{FormatPlan, HitExtras, HitWriter};
 use crate::ids::{FieldId, LocalDocId, PartitionNo};
 use crate::query::{Cutter, TermSource};
 use crate::rank::classes::{ANY_CLASS, NodeDocs};
-use crate::rank::ranker::SortSource;
+use crate::rank::sort_source::SortSource;
 use crate::rank::{RankPlan, RankedPart, Ranker, SortBy, SortValue};
 use crate::runtime::steps::doing;
 use crate::text::{TextTokenizer, segmenter};

@@ -10,8 +10,8 @@ use storage_engine::vector::{Neighbor, Pace, SearchOptions};
 
 use crate::ids::LocalDocId;
 use crate::rank::groups::{Group, Groups, RUN_DOCS};
-use crate::rank::ranker::SortSource;
 use crate::rank::runs::Runs;
+use crate::rank::sort_source::SortSource;
 use crate::rank::{NO_VECTOR, RankPlan, RankedDoc, RankedPart, Rule, SortBy, SortValue, VectorQuery};
 use crate::runtime::pause_at;
 use crate::search::answer::SearchError;

@@ -1,5 +1,8 @@
 //! Ranks the documents of one partition, best first and no more than are wanted, in steps of bounded work.
 
+mod evaluate_chunk;
+mod start_bucket;
+
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -7,41 +10,20 @@ use ahash::AHashSet;
 use roaring::RoaringBitmap;
 
 use super::bucket::{BucketWork, Found, Order, Taken};
-use super::champions::{Champions, DecidingTerm, deciding_term, docs_of, list_len};
+use super::champions::DecidingTerm;
 use super::classes::NodeDocs;
 use super::coarse::{Coarse, CoarseBucket, candidates};
-use super::evaluate::Evaluator;
 use super::groups::{Group, Groups};
-use super::paths::{Path, Walk, visit};
-use super::plan::{Costs, RankPlan, RankedDoc, SortBy, SortValue, near};
+use super::plan::{Costs, RankPlan, RankedDoc, SortValue, near};
 use super::rules::Rule;
-use super::score_facts::{Profile, ScoreFacts};
+use super::score_facts::ScoreFacts;
+use super::sort_source::SortSource;
 use crate::facets::distinct::GroupValue;
 use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::query::TermSource;
 
-/// Documents evaluated in a bucket's first step: the best of them let most of the others be passed over.
-const FIRST_CHUNK_DOCS: usize = if cfg!(test) { 2 } else { 32 };
-/// Documents evaluated in one step, at most, where there is one path; fewer where there are more.
-const CHUNK_DOCS: usize = 1024;
-/// The same where more is read of each than its places: values to sort by, values of groups, what scores need.
-const READ_CHUNK_DOCS: usize = 512;
 /// Documents put into order in one step.
 const SETTLED_DOCS: usize = if cfg!(test) { 2 } else { 256 };
-/// Paths of one bucket that are told apart; a query of ten words can have thousands, of which documents use a few.
-const PATHS_MAX: usize = 512;
-
-/// The values that documents of a partition are sorted by.
-pub trait SortSource {
-    /// For each of `docs` (local numbers, rising) its value under the criterion. Fails when the partition cannot be read.
-    fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Result<Vec<SortValue>, String>;
-
-    /// For each of `docs` the values of its distinct groups; `None` when documents are not grouped. Fails like the other.
-    fn group_values(&self, docs: &[u32]) -> Result<Option<Vec<Vec<GroupValue>>>, String> {
-        let _ = docs;
-        Ok(None)
-    }
-}
 
 /// What one partition answers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -315,69 +297,6 @@ impl Ranker {
         self.group = Some(GroupWork { coarse: coarse(by_typos), words, words_next: 0, group });
     }
 
-    fn start_bucket(&mut self, bucket: CoarseBucket) {
-        self.note_used_paths(&bucket);
-        let classes = self.plan.rules.rules.contains(&Rule::Typo);
-        let paths = self.visit(bucket.words.unwrap_or(0), classes, bucket.typos, &bucket.docs);
-        let term = deciding_term(&self.plan, &paths);
-        let list = term.and_then(|term| self.source.champions()?.get(&self.plan, term));
-        if list.as_ref().is_some_and(|list| self.take_champions(list, &bucket)) {
-            return;
-        }
-        let evaluator = Evaluator::new(self.plan.clone(), self.source.clone(), self.node_docs.clone(), paths);
-        if let Some(term) = term.filter(|term| list.is_none() && self.should_list(*term, &bucket)) {
-            let docs = docs_of(term, &self.node_docs).iter().collect();
-            let work = BucketWork::new(docs, evaluator, list_len(self.plan.wanted), false, self.leading_sorts);
-            self.list = Some(ListWork { term, work, listed: Order::default(), bucket });
-            return;
-        }
-        // Of the bucket in which the wanted ones end, all may be asked for.
-        let wanted = self.plan.wanted.saturating_sub(self.out.len());
-        let docs = bucket.docs.iter().collect();
-        let wanted = if self.plan.whole_buckets && !self.plan.one_per_group { usize::MAX } else { wanted };
-        self.bucket = Some(BucketWork::new(docs, evaluator, wanted, self.plan.one_per_group, self.leading_sorts));
-    }
-
-    /// Takes a bucket's best documents from the champion list of the term that decides their order; false when it is too short.
-    fn take_champions(&mut self, list: &Champions, bucket: &CoarseBucket) -> bool {
-        let room = self.plan.wanted.saturating_sub(self.out.len());
-        let Some(found) = list.of_bucket(&bucket.docs, room) else { return false };
-        self.cut |= (found.len() as u64) < bucket.docs.len();
-        let words = self.plan.cost_index(Rule::Words);
-        for (doc, costs) in found {
-            let mut costs = costs.clone();
-            if let Some(words) = words {
-                costs[words] = bucket.words.unwrap_or(0);
-            }
-            let doc = RankedDoc { doc: self.global(*doc), costs, sorts: Vec::new(), skipped: false };
-            self.out.push(Found { doc, values: Vec::new() });
-        }
-        true
-    }
-
-    fn should_list(&self, term: DecidingTerm, bucket: &CoarseBucket) -> bool {
-        let Some(lists) = self.source.champions() else { return false };
-        lists.should_make(&self.plan, term, bucket.docs.len(), self.node_docs.class(term.at, term.class).len())
-    }
-
-    /// Goes on with a champion list, and with the bucket that waits for it once it is done.
-    fn list_chunk(&mut self, mut list: ListWork) {
-        if list.work.done < list.work.docs.len() {
-            self.evaluate_chunk(&mut list.work);
-            self.list = Some(list);
-        } else if list.work.settle(SETTLED_DOCS, &self.plan, &mut self.taken, &mut list.listed) {
-            self.list = Some(list);
-        } else {
-            let local = |ranked: RankedDoc| (ranked.doc.local(self.partition_count).0, ranked.costs);
-            let docs = list.listed.docs.into_iter().map(local).collect();
-            let champions = Champions { docs, whole: !list.work.cut };
-            if let Some(lists) = self.source.champions() {
-                lists.keep(&self.plan, list.term, Rc::new(champions));
-            }
-            self.start_bucket(list.bucket);
-        }
-    }
-
     /// The values of the distinct groups of documents; empty ones where documents are not grouped. `None` when they cannot be
     /// read, which is kept as the search's fault.
     fn group_values(&mut self, docs: &[u32]) -> Option<Vec<Vec<GroupValue>>> {
@@ -412,97 +331,5 @@ impl Ranker {
                 self.cut = true;
             }
         }
-    }
-
-    fn visit(&self, words: u32, classes: bool, typos: Option<u32>, docs: &RoaringBitmap) -> Vec<(Path, RoaringBitmap)> {
-        let walk = Walk { classes, words: Some(words), typos };
-        visit(&self.plan.graph, &self.node_docs, walk, docs, PATHS_MAX)
-    }
-
-    /// Tells which paths the documents use that lack as many terms as those of `bucket`: each the first it satisfies.
-    fn note_used_paths(&mut self, bucket: &CoarseBucket) {
-        let Some(work) = &mut self.group else { return };
-        let (Some(words), Some(walker)) = (bucket.words, &mut work.words) else { return };
-        if words < work.words_next {
-            return;
-        }
-        let sorts = work.group.sorts.clone();
-        let mut docs = RoaringBitmap::new();
-        while let Some(found) = walker.next_bucket() {
-            if found.words == Some(words) {
-                docs = found.docs;
-                break;
-            }
-        }
-        work.words_next = words + 1;
-        for (path, with) in self.visit(words, false, None, &docs) {
-            if !docs.is_disjoint(&with) {
-                docs -= with;
-                self.facts.used.push((sorts.clone(), words, path));
-            }
-        }
-    }
-
-    fn evaluate_chunk(&mut self, bucket: &mut BucketWork) {
-        let plan = &self.plan;
-        let reads = plan.scores || plan.whole_buckets || plan.one_per_group || !plan.rules.sorts.is_empty();
-        let most = if reads { READ_CHUNK_DOCS } else { CHUNK_DOCS };
-        let most = (most / bucket.evaluator.path_count().max(1)).max(FIRST_CHUNK_DOCS);
-        let chunk = (bucket.done * 3).clamp(FIRST_CHUNK_DOCS.max(bucket.wanted().min(most)), most);
-        let until = (bucket.done + chunk).min(bucket.docs.len());
-        let bar = bucket.bar(&self.plan, &self.taken);
-        let docs = &bucket.docs[bucket.done..until];
-        bucket.done = until;
-        let found = match self.plan.scores {
-            true => bucket.evaluator.all(docs),
-            false => {
-                let found = bucket.evaluator.below(docs, bar.as_deref());
-                bucket.cut |= found.len() < docs.len();
-                found
-            }
-        };
-        let numbers: Vec<u32> = found.iter().map(|found| docs[found.index]).collect();
-        let sorts = &self.plan.rules.sorts[self.leading_sorts..];
-        let later: Result<Vec<Vec<SortValue>>, String> =
-            sorts.iter().map(|by| self.sorter.sort_values(by, &numbers)).collect();
-        let later = match later {
-            Ok(later) => later,
-            Err(fault) => {
-                self.fault = Some(fault);
-                return;
-            }
-        };
-        let values = match self.sorter.group_values(&numbers) {
-            Ok(values) => values,
-            Err(fault) => {
-                self.fault = Some(fault);
-                return;
-            }
-        };
-        let mut values = values.unwrap_or_default().into_iter();
-        let leading = self.group.as_ref().map_or(&[][..], |work| &work.group.sorts);
-        let mut ranked = Vec::with_capacity(found.len());
-        for (number, found) in found.into_iter().enumerate() {
-            let mut sorts = Vec::new();
-            if !self.plan.rules.sorts.is_empty() {
-                sorts.extend(leading.iter().cloned());
-                sorts.extend(later.iter().map(|column| column[number].clone()));
-            }
-            if self.plan.scores {
-                let paths = found
-                    .paths
-                    .into_iter()
-                    .map(|(number, costs, exact)| (bucket.evaluator.path(number).clone(), costs, exact))
-                    .collect();
-                let profile = Profile { sorts: sorts.clone(), costs: found.costs.clone(), paths };
-                if self.profiles.insert(profile.fingerprint()) {
-                    self.facts.profiles.push(profile);
-                }
-            }
-            let doc = LocalDocId(numbers[number]).global(self.partition, self.partition_count);
-            let doc = RankedDoc { doc, costs: found.costs, sorts, skipped: false };
-            ranked.push(Found { doc, values: values.next().unwrap_or_default() });
-        }
-        bucket.add(ranked, &self.plan, &self.taken);
     }
 }

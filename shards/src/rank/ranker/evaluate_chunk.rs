@@ -1,0 +1,97 @@
+//! Evaluates some documents of a bucket, with the values that order them besides.
+
+use super::Ranker;
+use crate::facets::distinct::GroupValue;
+use crate::rank::bucket::{BucketWork, Found};
+use crate::rank::evaluate::{Evaluated, Evaluator};
+use crate::rank::plan::{RankedDoc, SortValue};
+use crate::rank::score_facts::Profile;
+
+/// Documents evaluated in a bucket's first step: the best of them let most of the others be passed over.
+const FIRST_CHUNK_DOCS: usize = if cfg!(test) { 2 } else { 32 };
+/// Documents evaluated in one step, at most, where there is one path; fewer where there are more.
+const CHUNK_DOCS: usize = 1024;
+/// The same where more is read of each than its places: values to sort by, values of groups, what scores need.
+const READ_CHUNK_DOCS: usize = 512;
+
+/// What is read of some documents besides their places in the text.
+struct ReadValues {
+    /// For each sort rule behind the leading ones the values, document by document.
+    sorts: Vec<Vec<SortValue>>,
+    /// The values of the distinct groups of each; nothing where documents are not grouped.
+    groups: Vec<Vec<GroupValue>>,
+}
+
+impl Ranker {
+    /// Evaluates the next documents of a bucket. What cannot be read is kept as the search's fault.
+    pub(super) fn evaluate_chunk(&mut self, bucket: &mut BucketWork) {
+        let until = (bucket.done + self.chunk_docs(bucket)).min(bucket.docs.len());
+        let bar = bucket.bar(&self.plan, &self.taken);
+        let docs = &bucket.docs[bucket.done..until];
+        bucket.done = until;
+        let found = match self.plan.scores {
+            true => bucket.evaluator.all(docs),
+            false => {
+                let found = bucket.evaluator.below(docs, bar.as_deref());
+                bucket.cut |= found.len() < docs.len();
+                found
+            }
+        };
+        let numbers: Vec<u32> = found.iter().map(|found| docs[found.index]).collect();
+        let read = match self.read_values(&numbers) {
+            Ok(read) => read,
+            Err(fault) => {
+                self.fault = Some(fault);
+                return;
+            }
+        };
+        let mut groups = read.groups.into_iter();
+        let mut ranked = Vec::with_capacity(found.len());
+        for (at, mut found) in found.into_iter().enumerate() {
+            let sorts = self.sorts_of(at, &read.sorts);
+            if self.plan.scores {
+                self.note_profile(&mut found, &sorts, &bucket.evaluator);
+            }
+            let doc = RankedDoc { doc: self.global(numbers[at]), costs: found.costs, sorts, skipped: false };
+            ranked.push(Found { doc, values: groups.next().unwrap_or_default() });
+        }
+        bucket.add(ranked, &self.plan, &self.taken);
+    }
+
+    /// How many documents of the bucket the next step evaluates: more each time, since the first ones let others be passed over.
+    fn chunk_docs(&self, bucket: &BucketWork) -> usize {
+        let plan = &self.plan;
+        let reads = plan.scores || plan.whole_buckets || plan.one_per_group || !plan.rules.sorts.is_empty();
+        let most = if reads { READ_CHUNK_DOCS } else { CHUNK_DOCS };
+        let most = (most / bucket.evaluator.path_count().max(1)).max(FIRST_CHUNK_DOCS);
+        (bucket.done * 3).clamp(FIRST_CHUNK_DOCS.max(bucket.wanted().min(most)), most)
+    }
+
+    /// Reads what orders and groups the documents. Fails when the partition cannot be read.
+    fn read_values(&self, docs: &[u32]) -> Result<ReadValues, String> {
+        let later = &self.plan.rules.sorts[self.leading_sorts..];
+        let sorts = later.iter().map(|by| self.sorter.sort_values(by, docs)).collect::<Result<_, _>>()?;
+        Ok(ReadValues { sorts, groups: self.sorter.group_values(docs)?.unwrap_or_default() })
+    }
+
+    /// The values of one document under all sort rules: those of its group, then those read for it.
+    fn sorts_of(&self, at: usize, later: &[Vec<SortValue>]) -> Vec<SortValue> {
+        let mut sorts = Vec::new();
+        if !self.plan.rules.sorts.is_empty() {
+            let leading = self.group.as_ref().map_or(&[][..], |work| &work.group.sorts);
+            sorts.extend(leading.iter().cloned());
+            sorts.extend(later.iter().map(|column| column[at].clone()));
+        }
+        sorts
+    }
+
+    /// Keeps what the scores of a document follow from, once for all documents that are alike in it. Takes its paths.
+    fn note_profile(&mut self, found: &mut Evaluated, sorts: &[SortValue], evaluator: &Evaluator) {
+        let paths = std::mem::take(&mut found.paths).into_iter();
+        let paths = paths.map(|(number, costs, exact)| (evaluator.path(number).clone(), costs, exact)).collect();
+        let profile = Profile { sorts: sorts.to_vec(), costs: found.costs.clone(), paths };
+        if self.profiles.insert(profile.fingerprint()) {
+            self.facts.profiles.push(profile);
+        }
+    }
+}
