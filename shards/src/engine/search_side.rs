@@ -18,11 +18,11 @@ use crate::ids::{Epoch, PartitionNo};
 use crate::partition::reader::PartitionReader;
 use crate::query::Cutter;
 use crate::runtime::{Nanos, Queue, Runtime};
+use crate::search::ask::Numbers;
 use crate::search::federated::{
     FederatedAccess, FederatedAnswer, FederatedError, FederatedRequest, Part, Rescored, Shares, federated_search,
     score_together,
 };
-use crate::search::gather::Numbers;
 use crate::search::{
     Ask, FacetSearchRequest, KnownFacts, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError,
     SearchRequest, SearchedIndex, SimilarAnswer, SimilarRequest, answer_part,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 
 use super::answer::SearchError;
-use super::gather::{Ask, Gather, SearchedIndex, unexpected};
+use super::ask::{Ask, unexpected};
+use super::gather::{Gather, SearchedIndex};
 use super::messages::{PartQuestion, PartReply};
 use super::narrow::questions;
 use super::part::Pacer;

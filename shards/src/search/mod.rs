@@ -5,6 +5,7 @@
 //! documents by cost, the likeliest already written out, which are merged; then for those on the page that are still missing.
 
 pub mod answer;
+pub mod ask;
 pub mod facet_values;
 pub mod federated;
 pub mod gather;
@@ -25,8 +26,9 @@ pub mod request;
 pub mod similar;
 
 pub use answer::{FacetAnswer, SearchAnswer, SearchError};
+pub use ask::Ask;
 pub use facet_values::{FacetSearchRequest, search_facet_values};
-pub use gather::{Ask, SearchedIndex, search};
+pub use gather::{SearchedIndex, search};
 pub use hybrid::similar::similar as search_similar;
 pub use kept_answers::KeptAnswers;
 pub use known::KnownFacts;

@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use roaring::RoaringBitmap;
 
 use super::answer::SearchError;
-use super::gather::{Ask, unexpected};
+use super::ask::{Ask, unexpected};
 use super::merge::Ranked;
 use super::messages::{NarrowQuestion, PartQuestion, PartReply};
 use super::part::{Pacer, pause};

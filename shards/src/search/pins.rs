@@ -5,7 +5,7 @@ use std::iter::Peekable;
 use serde_json::{Map, Value, json};
 
 use super::answer::SearchError;
-use super::gather::Ask;
+use super::ask::Ask;
 use crate::ids::DocId;
 
 /// A document that is to stand at a place.

@@ -15,7 +15,7 @@ use roaring::RoaringBitmap;
 use serde_json::{Value, json};
 use storage_engine::vector::Pace;
 
-use super::gather::Numbers;
+use super::ask::Numbers;
 use super::part::StoredFields;
 use super::*;
 use crate::facets::test_support::Facets;

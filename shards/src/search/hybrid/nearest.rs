@@ -254,7 +254,7 @@ mod tests {
     use crate::facets::test_support::filterable;
     use crate::ids::PartitionNo;
     use crate::rank::RuleList;
-    use crate::search::gather::Ask;
+    use crate::search::ask::Ask;
     use crate::search::messages::{PartQuestion, PartReply, RankQuestion};
     use crate::search::replay::MemIndex;
 
