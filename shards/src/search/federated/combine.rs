@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use storage_engine::vector::Pace;
 
 use super::facets::{DroppedHit, IndexFacets, add, finish};
-use super::gather::HITS_PER_LOOK;
+use super::search::HITS_PER_LOOK;
 use super::merge::{Entry, Origin, ScoreValue, merge};
 use super::together::HitRank;
 use super::values::FieldValue;

@@ -7,7 +7,7 @@ use ahash::AHashMap;
 use storage_engine::vector::Pace;
 
 use super::MergeFacets;
-use super::gather::HITS_PER_LOOK;
+use super::search::HITS_PER_LOOK;
 use super::values::FieldValue;
 use crate::facets::distribution::{Distribution, FacetPlan, FacetValues};
 use crate::facets::normalise::normalise;

@@ -6,7 +6,6 @@
 
 mod combine;
 mod facets;
-mod gather;
 mod kinds;
 mod merge;
 pub(super) use merge::score_values;
@@ -14,6 +13,7 @@ pub(super) use merge::score_values;
 mod network_tests;
 pub(super) mod part;
 mod ranked;
+mod search;
 #[cfg(test)]
 mod tests;
 mod together;
@@ -23,9 +23,9 @@ use std::sync::Arc;
 
 pub use combine::{Combination, FacetLimits, Part, PartHit, combine, is_enough_by_words};
 pub use facets::FederatedFacets;
-pub use gather::{FederatedAccess, federated_search};
 pub use kinds::{RuleKind, are_compatible, rule_kinds};
 pub use merge::ScoreValue;
+pub use search::{FederatedAccess, federated_search};
 pub use together::{HitRank, Rescored, Shares, score_together};
 pub use values::{FieldValue, values_at};
 

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::gather::HITS_PER_LOOK;
+use super::search::HITS_PER_LOOK;
 use super::merge::score_values;
 use super::{FederatedQuery, Part};
 use crate::ids::DocId;
