@@ -15,7 +15,7 @@
 //! depends on which documents matched, and a document's own copy cannot go stale.
 
 mod block;
-mod gather;
+mod block_union;
 mod keys;
 mod reader;
 mod reindex;

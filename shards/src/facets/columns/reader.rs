@@ -7,7 +7,7 @@ use storage_engine::TreeId;
 use storage_engine::vector::Pace;
 
 use super::block::Block;
-use super::gather::Gather;
+use super::block_union::BlockUnion;
 use super::keys::{self, Flag, Place};
 use super::store::{ColumnError, ColumnRead, Entry};
 use super::values::DocValues;
@@ -317,17 +317,17 @@ impl<'a> Columns<'a> {
 
     /// The documents of the blocks of one value, or of whatever else has few of them: those whose key begins so.
     fn of_value(&self, tree: TreeId, prefix: &[u8]) -> Result<RoaringBitmap, ColumnError> {
-        let mut gather = Gather::default();
-        self.store.scan(tree, prefix, &mut |key, value| add_block(tree, prefix, key, value, &mut gather))?;
-        Ok(gather.finish())
+        let mut union = BlockUnion::default();
+        self.store.scan(tree, prefix, &mut |key, value| add_block(tree, prefix, key, value, &mut union))?;
+        Ok(union.finish())
     }
 
     /// The documents of all blocks whose key begins so.
     async fn starting(&self, tree: TreeId, prefix: &[u8], pace: &dyn Pace) -> Result<RoaringBitmap, ColumnError> {
-        let mut gather = Gather::default();
-        let mut entry = |key: &[u8], value: &[u8]| add_block(tree, prefix, key, value, &mut gather);
+        let mut union = BlockUnion::default();
+        let mut entry = |key: &[u8], value: &[u8]| add_block(tree, prefix, key, value, &mut union);
         self.scan((tree, false), prefix, &mut entry, pace).await?;
-        Ok(gather.finish())
+        Ok(union.finish())
     }
 
     /// The documents of the blocks from `from` on, up to but without `before`, whose key is accepted.
@@ -339,19 +339,19 @@ impl<'a> Columns<'a> {
         accepts: impl Fn(&[u8]) -> bool,
         pace: &dyn Pace,
     ) -> Result<RoaringBitmap, ColumnError> {
-        let mut gather = Gather::default();
+        let mut union = BlockUnion::default();
         let mut entry = |key: &[u8], value: &[u8]| {
             if before.is_some_and(|before| key >= before) {
                 return Ok(ControlFlow::Break(()));
             }
             if accepts(key) {
                 let (base, block) = decode_block(tree, key, value)?;
-                gather.add(base, block);
+                union.add(base, block);
             }
             Ok(ControlFlow::Continue(()))
         };
         self.scan((tree, false), from, &mut entry, pace).await?;
-        Ok(gather.finish())
+        Ok(union.finish())
     }
 }
 
@@ -361,13 +361,13 @@ fn add_block(
     prefix: &[u8],
     key: &[u8],
     value: &[u8],
-    gather: &mut Gather,
+    union: &mut BlockUnion,
 ) -> Result<ControlFlow<()>, ColumnError> {
     if !key.starts_with(prefix) {
         return Ok(ControlFlow::Break(()));
     }
     let (base, block) = decode_block(tree, key, value)?;
-    gather.add(base, block);
+    union.add(base, block);
     Ok(ControlFlow::Continue(()))
 }
 

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use storage_engine::vector::Pace;
 
 use super::facets::{DroppedHit, IndexFacets, add, finish};
-use super::search::HITS_PER_LOOK;
 use super::merge::{Entry, Origin, ScoreValue, merge};
+use super::search::HITS_PER_LOOK;
 use super::together::HitRank;
 use super::values::FieldValue;
 use super::{FederatedAnswer, FederatedFacets, MergeFacets};

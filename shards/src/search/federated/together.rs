@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::search::HITS_PER_LOOK;
 use super::merge::score_values;
+use super::search::HITS_PER_LOOK;
 use super::{FederatedQuery, Part};
 use crate::ids::DocId;
 use crate::query::{FieldTable, QueryWords};

@@ -10,12 +10,12 @@ const PENDING_MAX: usize = 1 << 16;
 /// A union of blocks in any order. A range over many rare values meets one tiny block for each; adding those one by one
 /// would search the set each time, so they are gathered and sorted.
 #[derive(Default)]
-pub(super) struct Gather {
+pub(super) struct BlockUnion {
     set: RoaringBitmap,
     pending: Vec<u32>,
 }
 
-impl Gather {
+impl BlockUnion {
     pub fn add(&mut self, base: u32, block: Block<'_>) {
         match block {
             Block::List(numbers) => {
