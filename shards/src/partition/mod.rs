@@ -1,8 +1,8 @@
 //! One partition: the documents, inverted index and columns that one core owns of one index.
 
 pub mod error;
-pub mod gather;
 pub mod memory;
+pub mod posting_changes;
 pub mod reader;
 pub mod reindex;
 pub mod terms;

@@ -77,7 +77,7 @@ async fn read_documents(writer: &mut PartitionWriter, plan: &ReindexPlan, words:
     let mut extractor = Extractor::only(&settings, plan.add.iter().copied()).with_key(primary_key.as_deref());
     let (nothing, mut of_document) = (DocumentWords::default(), DocumentWords::default());
     for doc in documents {
-        let ReindexParts { runtime, txn, facts, words: reader, gatherer, columns, .. } = writer.parts();
+        let ReindexParts { runtime, txn, facts, words: reader, postings, columns, .. } = writer.parts();
         let key = doc.to_be_bytes();
         let bytes = txn.get(DOCUMENTS, &key)?.ok_or(PartitionError::Damaged("set of documents"))?;
         let record = Record::parse(bytes)?;
@@ -86,13 +86,13 @@ async fn read_documents(writer: &mut PartitionWriter, plan: &ReindexPlan, words:
             columns.add(LocalDocId(doc), None, Some(&new));
         }
         if words {
-            reader.read_aside(&*runtime, &facts.fields, record, &mut gatherer.terms, &mut of_document).await?;
-            gatherer.add(doc, &nothing, &of_document);
+            reader.read_aside(&*runtime, &facts.fields, record, &mut postings.terms, &mut of_document).await?;
+            postings.add(doc, &nothing, &of_document);
             if !of_document.counts.is_empty() {
                 txn.put(WORD_COUNTS, &key, &of_document.counts)?;
             }
         }
-        let full = gatherer.memory_bytes() + columns.pending_bytes() > GATHER_BYTES_MAX;
+        let full = postings.memory_bytes() + columns.pending_bytes() > GATHER_BYTES_MAX;
         if runtime.should_yield() {
             runtime.yield_now().await;
         }

@@ -8,8 +8,8 @@ use roaring::RoaringBitmap;
 use storage_engine::{ReadTree, WriteTxn};
 
 use super::error::PartitionError;
-use super::gather::{Gatherer, KindChanges};
 use super::memory::{PartitionMemory, documents_key, encode_chunk};
+use super::posting_changes::{KindChanges, PostingChanges};
 use super::trees::{
     DICTIONARY, DOCUMENTS, FACET_FLAGS, FACET_NUMBERS, FACET_ORIGINALS, FACET_STRINGS, FACET_VALUES, GEO_CELLS,
     GEO_POINTS, GEO_SHAPES, META, POSTINGS, WORD_COUNTS,
@@ -141,7 +141,7 @@ pub struct PartitionWriter {
     txn: WriteTxn,
     facts: WriterFacts,
     words: WordReader,
-    gatherer: Gatherer,
+    postings: PostingChanges,
     columns: ColumnWriter,
     /// The document changed last.
     last: Option<u32>,
@@ -177,7 +177,7 @@ impl PartitionWriter {
             txn,
             words: WordReader::new(facts.settings.clone(), facts.tokenizer.clone()),
             facts,
-            gatherer: Gatherer::default(),
+            postings: PostingChanges::default(),
             columns: ColumnWriter::new(),
             last: None,
             documents: (*memory.documents).clone(),
@@ -260,7 +260,7 @@ impl PartitionWriter {
                 self.vectors.change(doc, (kind, known), vectors, old, new).await?;
                 self.scratch = scratch;
             }
-            if self.gatherer.memory_bytes() + self.columns.pending_bytes() > GATHER_BYTES_MAX {
+            if self.postings.memory_bytes() + self.columns.pending_bytes() > GATHER_BYTES_MAX {
                 self.flush().await?;
             }
             if self.runtime.should_yield() {
@@ -301,11 +301,11 @@ impl PartitionWriter {
             for (record, words) in [(old, &mut scratch.old), (new, &mut scratch.new)] {
                 words.clear();
                 if let Some(record) = record {
-                    let (names, terms) = (&self.facts.fields, &mut self.gatherer.terms);
+                    let (names, terms) = (&self.facts.fields, &mut self.postings.terms);
                     self.words.read_aside(&*self.runtime, names, record, terms, words).await?;
                 }
             }
-            self.gatherer.add(doc.0, &scratch.old, &scratch.new);
+            self.postings.add(doc.0, &scratch.old, &scratch.new);
             let mut facts = |record: Option<Record<'_>>| -> Option<Facts> {
                 record.map(|record| extractor.extract(&self.facts.fields, record.fields()))
             };
@@ -354,7 +354,7 @@ impl PartitionWriter {
     /// Writes what was gathered.
     pub async fn flush(&mut self) -> Result<(), PartitionError> {
         doing("postings");
-        self.gatherer.write(&*self.runtime, &mut self.txn, &mut self.kinds).await?;
+        self.postings.write(&*self.runtime, &mut self.txn, &mut self.kinds).await?;
         doing("columns");
         while !self.columns.flush_some(&mut self.txn, COLUMN_STEP)? {
             if self.runtime.should_yield() {
@@ -410,7 +410,7 @@ impl PartitionWriter {
             txn: &mut self.txn,
             facts: &self.facts,
             words: &mut self.words,
-            gatherer: &mut self.gatherer,
+            postings: &mut self.postings,
             columns: &mut self.columns,
             documents: &self.documents,
             dictionary: &mut self.dictionary,
@@ -424,7 +424,7 @@ pub(super) struct ReindexParts<'w> {
     pub txn: &'w mut WriteTxn,
     pub facts: &'w WriterFacts,
     pub words: &'w mut WordReader,
-    pub gatherer: &'w mut Gatherer,
+    pub postings: &'w mut PostingChanges,
     pub columns: &'w mut ColumnWriter,
     pub documents: &'w RoaringBitmap,
     pub dictionary: &'w mut Dictionary,

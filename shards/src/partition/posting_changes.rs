@@ -1,4 +1,4 @@
-//! Gathers what a batch changes in the inverted index, and writes it in one pass in the order of keys.
+//! What a batch changes in the posting lists: gathered in memory, then written in one pass in the order of keys.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -42,7 +42,7 @@ struct Entry {
 /// Changes of posting lists, held in memory until they are written. Documents must be added in rising order, each once
 /// between two writes.
 #[derive(Default)]
-pub struct Gatherer {
+pub struct PostingChanges {
     /// The terms met.
     pub terms: Terms,
     entries: Segments<Entry>,
@@ -52,7 +52,7 @@ pub struct Gatherer {
 /// Terms whose kind changed, by text: `None` when they are gone.
 pub type KindChanges = BTreeMap<Rc<str>, Option<TermKind>>;
 
-impl Gatherer {
+impl PostingChanges {
     /// About how many bytes of memory the gathered changes take.
     pub fn memory_bytes(&self) -> usize {
         // Writing needs as much again as one index for each entry.
