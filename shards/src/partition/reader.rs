@@ -24,7 +24,7 @@ use crate::settings::Settings;
 use crate::text::TextTokenizer;
 use crate::text::dictionary::{Dictionary, TermKind};
 use crate::text::postings::{Block, block_key, parse_block_key, take_varint};
-use crate::vectors::{EmbedderStates, PartitionVectors};
+use crate::vectors::{self, EmbedderStates, PartitionVectors};
 
 /// Bytes of term bitmaps that one epoch of a partition keeps at hand.
 const CACHE_BYTES: usize = 16 << 20;
@@ -271,7 +271,7 @@ impl PartitionReader {
         }
         let Some(record) = self.record(doc)? else { return Ok(None) };
         let place = (self.global(doc), doc);
-        crate::vectors::show::document(record, &self.facts.fields, self.vectors(), names, place).await.map(Some)
+        vectors::show::document(record, &self.facts.fields, self.vectors(), names, place).await.map(Some)
     }
 
     /// Visits the blocks of a term from the one that may hold document `from` on, until told to stop.
@@ -337,7 +337,7 @@ impl FacetSource for PartitionReader {
     }
 
     fn documents_with_vectors(&self, test: &VectorsTest) -> Result<RoaringBitmap, FacetError> {
-        crate::vectors::tested::documents(self.vectors(), (&self.facts.settings, &self.facts.embedders), test)
+        vectors::filter::documents_with_vectors(self.vectors(), (&self.facts.settings, &self.facts.embedders), test)
     }
 }
 

@@ -5,17 +5,17 @@
 //! * [`change`]: what a change of an embedder's settings asks for.
 //! * [`stored`]: what a partition keeps, committed with its documents.
 //! * [`writer`]: a partition's next state; [`resettle`]: the part of it that follows settings.
-//! * [`tested`]: which documents a filter by vectors admits.
+//! * [`filter`]: which documents a filter by vectors admits.
 //! * [`show`]: `_vectors` as readers see it.
 
 pub mod change;
+pub mod filter;
 pub mod host;
 pub mod numbers;
 pub mod resettle;
 pub mod sent;
 pub mod show;
 pub mod stored;
-pub mod tested;
 mod work;
 pub mod writer;
 

@@ -10,11 +10,11 @@ use crate::facets::FacetError;
 use crate::facets::filter::{VectorsPart, VectorsTest};
 use crate::settings::Settings;
 
-/// The documents of a partition that satisfy a test.
+/// The documents of a partition whose vectors satisfy a test.
 ///
 /// # Errors
 /// `invalid_search_filter` for an embedder or a fragment that the index does not have.
-pub fn documents(
+pub fn documents_with_vectors(
     vectors: &PartitionVectors,
     (settings, states): (&Settings, &EmbedderStates),
     test: &VectorsTest,
