@@ -4,9 +4,9 @@
 pub mod batches;
 pub mod chats;
 mod completions;
-pub mod copies;
 pub mod decode;
 pub mod documents;
+pub mod dumps_and_snapshots;
 pub mod error;
 pub mod export;
 pub mod features;
@@ -38,8 +38,8 @@ pub fn routes() -> Vec<Route<App>> {
         batches::routes(),
         chats::routes(),
         completions::routes(),
-        copies::routes(),
         documents::routes(),
+        dumps_and_snapshots::routes(),
         export::routes(),
         features::routes(),
         fields::routes(),

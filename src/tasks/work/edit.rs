@@ -8,9 +8,8 @@ use shards::document::primary_key::id_of_json;
 use shards::engine::{BatchOp, DocumentsQuery, IndexView};
 use shards::error::UserError;
 
-use super::copies::unless_interrupted;
 use super::documents::end;
-use super::{fail_batch, index_not_found, operations};
+use super::{fail_batch, index_not_found, operations, unless_interrupted};
 use crate::control::indexes::IndexError;
 use crate::functions::{Edit, EditFunction};
 use crate::tasks::task::{Content, Outcome};

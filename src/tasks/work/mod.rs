@@ -1,7 +1,7 @@
 //! What the batches do, by sort.
 
-mod copies;
 mod documents;
+mod dumps_and_snapshots;
 mod edit;
 mod export;
 mod history;
@@ -10,9 +10,12 @@ mod settings;
 mod tasks;
 mod topology;
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use shards::engine::{Batch as Operations, IndexView};
 use shards::error::UserError;
 use uuid::Builder;
@@ -33,8 +36,8 @@ pub(super) async fn run_kind(run: &mut Run<'_>, kind: Kind) -> Result<End, Broke
         Kind::IndexUpdate => indexes::update(run).await,
         Kind::IndexSwap => indexes::swap(run).await,
         Kind::IndexCompaction => indexes::compact(run).await,
-        Kind::DumpCreation => copies::dump(run).await,
-        Kind::SnapshotCreation => copies::snapshot(run).await,
+        Kind::DumpCreation => dumps_and_snapshots::dump(run).await,
+        Kind::SnapshotCreation => dumps_and_snapshots::snapshot(run).await,
         Kind::DocumentEdition => edit::edit(run).await,
         Kind::Export => export::export(run).await,
         Kind::NetworkTopologyChange => topology::advance(run).await,
@@ -91,6 +94,14 @@ async fn retry(run: &Run<'_>, error: &IndexError) -> Result<End, Broken> {
     tracing::error!(%error, first, tasks = run.tasks.len(), "tasks of the network wait until this instance can do them");
     run.plane.pause(RETRY_PAUSE).await;
     Ok(End::Interrupted)
+}
+
+/// The result of the work; `None` when a cancelation came in between.
+async fn unless_interrupted<T>(run: &Run<'_>, work: impl Future<Output = T>) -> Option<T> {
+    match select(pin!(work), pin!(run.plane.interrupt.wait())).await {
+        Either::Left((done, _)) => Some(done),
+        Either::Right(_) => None,
+    }
 }
 
 fn index_not_found(name: &str) -> IndexError {

@@ -78,7 +78,7 @@ async fn empty(run: &mut Run<'_>) -> Result<End, Broken> {
 
 /// The first step: sends documents to where they are missing.
 async fn send_documents(run: &mut Run<'_>, change: &Change) -> Result<End, Broken> {
-    match super::copies::unless_interrupted(run, export(run.plane, change)).await {
+    match super::unless_interrupted(run, export(run.plane, change)).await {
         Some(Ok(())) => {
             if let Err(error) = run.plane.step(|steps| steps.exported = true).await {
                 return not_recorded(run, error).await;

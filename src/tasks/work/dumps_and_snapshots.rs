@@ -1,11 +1,6 @@
-//! Copies of the whole instance: dumps and snapshots.
+//! Dumps and snapshots: copies of the whole instance.
 
-use std::future::Future;
-use std::pin::pin;
-
-use futures_util::future::{Either, select};
-
-use super::fail_batch;
+use super::{fail_batch, unless_interrupted};
 use crate::archive::CopyError;
 use crate::control::storage::record::Changes;
 use crate::dumps;
@@ -48,14 +43,6 @@ pub(super) async fn dump(run: &mut Run<'_>) -> Result<End, Broken> {
         }
     }
     Ok(End::Finished)
-}
-
-/// The result of the work; `None` when a cancelation came in between.
-pub(super) async fn unless_interrupted<T>(run: &Run<'_>, work: impl Future<Output = T>) -> Option<T> {
-    match select(pin!(work), pin!(run.plane.interrupt.wait())).await {
-        Either::Left((done, _)) => Some(done),
-        Either::Right(_) => None,
-    }
 }
 
 /// Files that stay cost space until the next copy removes them.
