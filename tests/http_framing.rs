@@ -3,28 +3,26 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
 
+mod one_core;
+
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use shards::mesh::Mesh;
-use shards::runtime::{CoresConfig, DiskFactory, Runtime, run_cores};
 use skerry::http::{BodyError, Head, Request, Response, ResponseBody, Service};
-use skerry::net::{CoreNet, Limits};
-use storage_engine::io::mem::MemDisk;
+use skerry::net::Limits;
+
+use self::one_core::OneCore;
 
 const BODY_LIMIT: u64 = 100_000;
 
 /// Answers with what it was asked. `/secret` is refused before the body, `/panic` panics, `/stream` sends pieces, `/large`
 /// sends a megabyte.
+#[derive(Clone, Copy)]
 struct Echo;
 
 impl Service for Echo {
@@ -63,11 +61,9 @@ fn echo(request: &Request) -> Response {
     )
 }
 
-/// A server with one core on a port of its own.
+/// A server that echoes.
 struct Server {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    core: Option<JoinHandle<()>>,
+    core: OneCore,
 }
 
 impl Server {
@@ -76,35 +72,11 @@ impl Server {
     }
 
     fn with_limits(limits: Limits) -> Server {
-        let (mut listeners, addresses) = skerry::net::bind("127.0.0.1:0", 1).unwrap();
-        let listeners = Arc::new(Mutex::new(listeners.pop()));
-        let stop = Arc::new(AtomicBool::new(false));
-        let core_stop = stop.clone();
-        let disk: DiskFactory = Arc::new(|_| Rc::new(MemDisk::default()));
-        let config = CoresConfig { cores: Some(1), pin: false, side_threads: 1, ..CoresConfig::new(disk) };
-        let cores = run_cores(config, move |runtime: Rc<dyn Runtime>, _: Mesh<(), ()>| {
-            let (listeners, limits, stop) =
-                (listeners.lock().unwrap().take().unwrap(), limits.clone(), core_stop.clone());
-            async move {
-                let net = CoreNet::new(Rc::new(Echo), limits);
-                skerry::net::serve_core(runtime, net, listeners, None, stop).await.unwrap();
-            }
-        })
-        .unwrap();
-        let core = std::thread::spawn(move || assert_eq!(cores.join(), []));
-        Server { address: addresses[0], stop, core: Some(core) }
+        Server { core: OneCore::serve(Echo, limits, None) }
     }
 
     fn connect(&self) -> TcpStream {
-        // Binding and listening are two steps; the first connection of a test may come between them.
-        for _ in 0..200 {
-            if let Ok(stream) = TcpStream::connect(self.address) {
-                stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-                return stream;
-            }
-            std::thread::park_timeout(Duration::from_millis(10));
-        }
-        panic!("the server does not listen");
+        self.core.connect()
     }
 
     /// Everything the server says to `input` on one connection, the client having closed its side.
@@ -120,13 +92,6 @@ impl Server {
     fn status(&self, input: &[u8]) -> u16 {
         let answer = self.say(input);
         answer.get(9..12).and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("no status in {answer:?}"))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _ = self.core.take().map(JoinHandle::join);
     }
 }
 
@@ -444,7 +409,7 @@ fn a_stop_ends_idle_connections_and_refuses_new_ones() {
     let mut stream = server.connect();
     stream.write_all(&get("/a")).unwrap();
     read_answer(&mut stream);
-    let address = server.address;
+    let address = server.core.address;
     drop(server);
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     assert!(TcpStream::connect(address).is_err());
@@ -454,7 +419,7 @@ fn a_stop_ends_idle_connections_and_refuses_new_ones() {
 fn an_address_in_use_is_named() {
     let server = Server::start();
     drop(server.connect());
-    let error = skerry::net::bind(&server.address.to_string(), 1).err().unwrap();
+    let error = skerry::net::bind(&server.core.address.to_string(), 1).err().unwrap();
     assert!(error.to_string().contains("in use"), "{error}");
     assert!(skerry::net::bind("nothing", 1).is_err());
 }

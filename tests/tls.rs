@@ -2,30 +2,27 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
 
+mod one_core;
+
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use shards::mesh::Mesh;
-use shards::runtime::{CoresConfig, DiskFactory, Runtime, run_cores};
 use skerry::http::{Head, Request, Response, Service};
+use skerry::net::Limits;
 use skerry::net::tls::{Tls, TlsOptions};
-use skerry::net::{CoreNet, Limits};
-use storage_engine::io::mem::MemDisk;
+
+use self::one_core::OneCore;
 
 /// Larger than any buffer of the connection.
 const ANSWER_BYTES: usize = 1 << 20;
 
+#[derive(Clone, Copy)]
 struct Answers;
 
 impl Service for Answers {
@@ -47,63 +44,26 @@ fn options() -> TlsOptions {
     TlsOptions { cert_path: Some(file("leaf.pem")), key_path: Some(file("leaf.key")), ..TlsOptions::default() }
 }
 
-/// A server with one core on a port of its own.
+/// A server that speaks TLS.
 struct Server {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    core: Option<JoinHandle<()>>,
+    core: OneCore,
 }
 
 impl Server {
     fn start(options: &TlsOptions) -> Server {
         let tls = Tls::load(options).unwrap().unwrap();
-        let (mut listeners, addresses) = skerry::net::bind("127.0.0.1:0", 1).unwrap();
-        let listeners = Arc::new(Mutex::new(listeners.pop()));
-        let stop = Arc::new(AtomicBool::new(false));
-        let core_stop = stop.clone();
-        let disk: DiskFactory = Arc::new(|_| Rc::new(MemDisk::default()));
-        let config = CoresConfig { cores: Some(1), pin: false, side_threads: 1, ..CoresConfig::new(disk) };
-        let cores = run_cores(config, move |runtime: Rc<dyn Runtime>, _: Mesh<(), ()>| {
-            let (listeners, tls, stop) = (listeners.lock().unwrap().take().unwrap(), tls.for_core(), core_stop.clone());
-            async move {
-                let net = CoreNet::new(Rc::new(Answers), Limits::default());
-                skerry::net::serve_core(runtime, net, listeners, Some(tls), stop).await.unwrap();
-            }
-        })
-        .unwrap();
-        let core = std::thread::spawn(move || assert_eq!(cores.join(), []));
-        Server { address: addresses[0], stop, core: Some(core) }
-    }
-
-    fn connect(&self) -> TcpStream {
-        // Binding and listening are two steps; the first connection of a test may come between them.
-        for _ in 0..200 {
-            if let Ok(stream) = TcpStream::connect(self.address) {
-                stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-                return stream;
-            }
-            std::thread::park_timeout(Duration::from_millis(10));
-        }
-        panic!("the server does not listen");
+        Server { core: OneCore::serve(Answers, Limits::default(), Some(tls)) }
     }
 
     /// One request on a connection of its own: how hands were shaken, and the whole answer.
     fn ask(&self, client: &Arc<ClientConfig>) -> std::io::Result<(HandshakeKind, Vec<u8>)> {
         let connection = ClientConnection::new(client.clone(), "skerry.test".try_into().unwrap()).unwrap();
-        let mut stream = StreamOwned::new(connection, self.connect());
+        let mut stream = StreamOwned::new(connection, self.core.connect());
         stream.write_all(b"GET / HTTP/1.1\r\nHost: skerry.test\r\nConnection: close\r\n\r\n")?;
         let mut answer = Vec::new();
         // An end without TLS's own farewell would be an error: the answer could have been cut.
         stream.read_to_end(&mut answer)?;
         Ok((stream.conn.handshake_kind().unwrap(), answer))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let ended = self.core.take().unwrap().join();
-        assert!(ended.is_ok() || std::thread::panicking());
     }
 }
 
@@ -134,7 +94,7 @@ fn is_whole(answer: &[u8]) -> bool {
 #[test]
 fn answers_come_whole_and_plain_text_is_turned_away() {
     let server = Server::start(&options());
-    let mut plain = server.connect();
+    let mut plain = server.core.connect();
     plain.write_all(b"GET / HTTP/1.1\r\nHost: skerry.test\r\n\r\n").unwrap();
     let mut said = Vec::new();
     let _ = plain.read_to_end(&mut said);
