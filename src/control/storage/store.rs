@@ -4,32 +4,22 @@
 //! whatever becomes of those who wait for it.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
-use roaring::RoaringBitmap;
 use shards::runtime::{Checkpoint, Runtime};
-use storage_engine::{CommitError, CompactError, DiskError, PageStore, ReadTree, StoreOptions, TreeId, WriteTxn};
-use uuid::Uuid;
+use storage_engine::{CommitError, CompactError, DiskError, PageStore, StoreOptions, WriteTxn};
 
-use super::record::{self, Changes, FinishedSet, IndexEntry};
+use super::entry::{delete, failed, put, put_bytes, put_or_delete, read};
+use super::record::{self, Changes, FinishedSet};
+use super::recovered::Recovered;
 use crate::archive::CopyError;
-use crate::auth::ApiKey;
-use crate::chats::Chats;
-use crate::control::features::Features;
 use crate::control::inbox::Inbox;
 use crate::control::message::ControlError;
-use crate::network::Network;
-use crate::network::change::Steps;
-use crate::search_rules::SearchRules;
 use crate::tasks::batch::Batch;
-use crate::tasks::batches::Batches;
-use crate::tasks::queue::Queue;
 use crate::tasks::task::{BatchUid, Task, TaskUid};
-use crate::webhooks::Webhooks;
 
 /// The control store. Only the control core has one.
 pub struct ControlStore {
@@ -53,41 +43,6 @@ struct Waiting {
 /// How long to wait before a full disk is tried again.
 const OUT_OF_SPACE_PAUSE: Duration = Duration::from_secs(1);
 
-/// What the store holds at the start.
-#[derive(Default)]
-pub struct Recovered {
-    /// The finished tasks.
-    pub queue: Queue,
-    /// The finished batches.
-    pub batches: Batches,
-    /// The tasks that have ended, forgotten ones included.
-    pub finished: FinishedSet,
-    /// The uid of the next batch.
-    pub next_batch: u32,
-    /// The keys.
-    pub keys: BTreeMap<Uuid, ApiKey>,
-    /// The chat workspaces.
-    pub chats: Chats,
-    /// The topology of the network.
-    pub network: Network,
-    /// The webhooks.
-    pub webhooks: Webhooks,
-    /// The first batch that each webhook is owed.
-    pub webhook_marks: BTreeMap<Uuid, u32>,
-    /// The search rules.
-    pub search_rules: SearchRules,
-    /// The switches as stored.
-    pub features: Features,
-    /// The indexes by name.
-    pub indexes: BTreeMap<String, IndexEntry>,
-    /// Storage that is to be removed.
-    pub dropping: Vec<Uuid>,
-    /// The ended tasks that other instances have still to take.
-    pub undelivered: RoaringBitmap,
-    /// How far the change of the network under way is.
-    pub network_steps: Option<Steps>,
-}
-
 impl ControlStore {
     /// Opens the store at this path, or makes it, and reads what must be in memory.
     ///
@@ -98,7 +53,7 @@ impl ControlStore {
         let store = PageStore::open(runtime.disk(), path, options)
             .await
             .map_err(|error| failed("opening the control store", error))?;
-        let recovered = recover(&store)?;
+        let recovered = Recovered::read(&store.snapshot())?;
         let finished = RefCell::new(recovered.finished.clone());
         Ok((Rc::new(Self { runtime, store, finished, inbox: Inbox::default() }), recovered))
     }
@@ -250,22 +205,13 @@ fn answer(group: Vec<Waiting>, result: &Result<(), ControlError>) {
 /// Writes the small things: keys, switches, names.
 fn write_rest(txn: &mut WriteTxn, changes: &Changes) -> Result<(), ControlError> {
     for (uid, key) in &changes.keys {
-        match key {
-            Some(key) => put(txn, record::KEYS, uid.as_bytes(), key)?,
-            None => delete(txn, record::KEYS, uid.as_bytes())?,
-        }
+        put_or_delete(txn, record::KEYS, uid.as_bytes(), key.as_ref())?;
     }
     for (uid, rule) in &changes.search_rules {
-        match rule {
-            Some(rule) => put(txn, record::SEARCH_RULES, uid.as_bytes(), rule)?,
-            None => delete(txn, record::SEARCH_RULES, uid.as_bytes())?,
-        }
+        put_or_delete(txn, record::SEARCH_RULES, uid.as_bytes(), rule.as_ref())?;
     }
     for (uid, webhook) in &changes.webhooks {
-        match webhook {
-            Some(webhook) => put(txn, record::WEBHOOKS, uid.as_bytes(), webhook)?,
-            None => delete(txn, record::WEBHOOKS, uid.as_bytes())?,
-        }
+        put_or_delete(txn, record::WEBHOOKS, uid.as_bytes(), webhook.as_ref())?;
     }
     for (uid, mark) in &changes.webhook_marks {
         match mark {
@@ -274,10 +220,7 @@ fn write_rest(txn: &mut WriteTxn, changes: &Changes) -> Result<(), ControlError>
         }
     }
     for (name, settings) in &changes.chats {
-        match settings {
-            Some(settings) => put(txn, record::CHATS, name.as_bytes(), settings)?,
-            None => delete(txn, record::CHATS, name.as_bytes())?,
-        }
+        put_or_delete(txn, record::CHATS, name.as_bytes(), settings.as_ref())?;
     }
     if let Some(network) = &changes.network {
         put(txn, record::META, record::NETWORK, network)?;
@@ -285,19 +228,14 @@ fn write_rest(txn: &mut WriteTxn, changes: &Changes) -> Result<(), ControlError>
     if let Some(undelivered) = &changes.undelivered {
         put_bytes(txn, record::META, record::UNDELIVERED, &crate::tasks::bitmap::to_bytes(undelivered))?;
     }
-    match &changes.network_steps {
-        Some(Some(steps)) => put(txn, record::META, record::NETWORK_STEPS, steps)?,
-        Some(None) => delete(txn, record::META, record::NETWORK_STEPS)?,
-        None => {}
+    if let Some(steps) = &changes.network_steps {
+        put_or_delete(txn, record::META, record::NETWORK_STEPS, steps.as_ref())?;
     }
     if let Some(features) = &changes.features {
         put(txn, record::META, record::FEATURES, features)?;
     }
     for (name, entry) in &changes.indexes {
-        match entry {
-            Some(entry) => put(txn, record::INDEXES, name.as_bytes(), entry)?,
-            None => delete(txn, record::INDEXES, name.as_bytes())?,
-        }
+        put_or_delete(txn, record::INDEXES, name.as_bytes(), entry.as_ref())?;
     }
     for (id, waits) in &changes.dropping {
         match waits {
@@ -308,126 +246,9 @@ fn write_rest(txn: &mut WriteTxn, changes: &Changes) -> Result<(), ControlError>
     Ok(())
 }
 
-/// Reads everything that must be in memory.
-fn recover(store: &PageStore) -> Result<Recovered, ControlError> {
-    let snapshot = store.snapshot();
-    let mut recovered = Recovered::default();
-    let meta =
-        |name: &[u8]| snapshot.get(record::META, name).map_err(|error| failed("reading the control store", error));
-    if let Some(version) = meta(record::FORMAT)?
-        && version != record::FORMAT_VERSION
-    {
-        return Err(ControlError::Storage("the control store was written by a later version of the server".into()));
-    }
-    if let Some(bytes) = meta(record::FINISHED)? {
-        recovered.finished = FinishedSet::from_bytes(bytes).ok_or_else(|| damaged("the set of finished tasks"))?;
-    }
-    if let Some(bytes) = meta(record::NEXT_BATCH)? {
-        let bytes = bytes.try_into().map_err(|_| damaged("the number of the next batch"))?;
-        recovered.next_batch = u32::from_be_bytes(bytes);
-    }
-    if let Some(bytes) = meta(record::UNDELIVERED)? {
-        let undelivered = RoaringBitmap::deserialize_from(bytes);
-        recovered.undelivered = undelivered.map_err(|_| damaged("the set of tasks on their way"))?;
-    }
-    recovered.network_steps = read(&snapshot, record::META, record::NETWORK_STEPS)?;
-    recovered.network = read(&snapshot, record::META, record::NETWORK)?.unwrap_or_default();
-    recovered.features = read(&snapshot, record::META, record::FEATURES)?.unwrap_or_default();
-    for_each(&snapshot, record::TASKS, |_, value| {
-        recovered.queue.insert(decode(value, "a task")?);
-        Ok(())
-    })?;
-    for_each(&snapshot, record::BATCHES, |_, value| {
-        recovered.batches.insert(&decode(value, "a batch")?);
-        Ok(())
-    })?;
-    for_each(&snapshot, record::KEYS, |_, value| {
-        let key: ApiKey = decode(value, "a key")?;
-        recovered.keys.insert(key.uid, key);
-        Ok(())
-    })?;
-    for_each(&snapshot, record::CHATS, |name, value| {
-        let name = String::from_utf8(name.to_vec()).map_err(|_| damaged("the name of a chat workspace"))?;
-        recovered.chats.insert(name, decode(value, "a chat workspace")?);
-        Ok(())
-    })?;
-    for_each(&snapshot, record::SEARCH_RULES, |_, value| {
-        recovered.search_rules.insert(decode(value, "a search rule")?);
-        Ok(())
-    })?;
-    for_each(&snapshot, record::WEBHOOKS, |uid, value| {
-        let uid = Uuid::from_slice(uid).map_err(|_| damaged("the uid of a webhook"))?;
-        recovered.webhooks.insert(uid, decode(value, "a webhook")?);
-        Ok(())
-    })?;
-    for_each(&snapshot, record::WEBHOOK_MARKS, |uid, value| {
-        let uid = Uuid::from_slice(uid).map_err(|_| damaged("the uid of a webhook"))?;
-        let next = value.try_into().map_err(|_| damaged("how far a webhook was told"))?;
-        recovered.webhook_marks.insert(uid, u32::from_be_bytes(next));
-        Ok(())
-    })?;
-    for_each(&snapshot, record::INDEXES, |name, value| {
-        let name = String::from_utf8(name.to_vec()).map_err(|_| damaged("the name of an index"))?;
-        recovered.indexes.insert(name, decode(value, "the entry of an index")?);
-        Ok(())
-    })?;
-    for_each(&snapshot, record::DROPPING, |id, _| {
-        recovered.dropping.push(Uuid::from_slice(id).map_err(|_| damaged("the id of an index"))?);
-        Ok(())
-    })?;
-    Ok(recovered)
-}
-
-fn for_each(
-    tree: &impl ReadTree,
-    number: TreeId,
-    mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), ControlError>,
-) -> Result<(), ControlError> {
-    let unreadable = |error| failed("reading the control store", error);
-    let mut cursor = tree.cursor(number);
-    while let Some((key, value)) = cursor.next().map_err(unreadable)? {
-        visit(key, value)?;
-    }
-    Ok(())
-}
-
-fn read<T: serde::de::DeserializeOwned>(
-    tree: &impl ReadTree,
-    number: TreeId,
-    key: &[u8],
-) -> Result<Option<T>, ControlError> {
-    let value = tree.get(number, key).map_err(|error| failed("reading the control store", error))?;
-    value.map(|bytes| decode(bytes, "a record")).transpose()
-}
-
-fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, ControlError> {
-    serde_json::from_slice(bytes).map_err(|error| damaged(&format!("{what} ({error})")))
-}
-
-fn put<T: serde::Serialize>(txn: &mut WriteTxn, tree: TreeId, key: &[u8], value: &T) -> Result<(), ControlError> {
-    let bytes = serde_json::to_vec(value).map_err(|error| failed("encoding a record", error))?;
-    put_bytes(txn, tree, key, &bytes)
-}
-
-fn put_bytes(txn: &mut WriteTxn, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), ControlError> {
-    txn.put(tree, key, value).map_err(|error| failed("writing the control store", error))
-}
-
-fn delete(txn: &mut WriteTxn, tree: TreeId, key: &[u8]) -> Result<(), ControlError> {
-    txn.delete(tree, key).map(|_| ()).map_err(|error| failed("writing the control store", error))
-}
-
 fn commit_failed(error: CommitError) -> ControlError {
     match error {
         CommitError::Disk(DiskError::NoSpace { .. }) => ControlError::OutOfSpace,
         error => failed("committing the control store", error),
     }
-}
-
-fn failed(what: &str, error: impl std::fmt::Display) -> ControlError {
-    ControlError::Storage(format!("{what}: {error}"))
-}
-
-fn damaged(what: &str) -> ControlError {
-    ControlError::Storage(format!("the control store is damaged: {what} cannot be read"))
 }
