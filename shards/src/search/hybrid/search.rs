@@ -59,6 +59,34 @@ pub(in crate::search) struct Found {
 }
 
 impl Found {
+    /// Nothing yet, of a search up to the place `end`.
+    fn nothing(request: &SearchRequest, end: u64) -> Self {
+        let page = match request.page {
+            PageRequest::Window { .. } => PageRequest::Window { offset: 0, limit: end },
+            PageRequest::Numbered { .. } => PageRequest::Numbered { page: 1, hits_per_page: end },
+        };
+        let keyword_request = SearchRequest { page, semantic: None, show_ranking_score: true, ..request.clone() };
+        let semantic_request = SearchRequest { query: None, ..keyword_request.clone() };
+        Self {
+            keyword: None,
+            semantic: None,
+            hits: Vec::new(),
+            words: MatchWords::default(),
+            known: request.share.as_ref().map(|_| QueryWords::default()),
+            vector: None,
+            total: 0,
+            facets: None,
+            requests: [keyword_request, semantic_request],
+        }
+    }
+
+    /// Takes the first `count` documents of one list as all that is found.
+    fn take_list(&mut self, ranked: Ranked, semantic: bool, count: usize) {
+        (self.total, self.facets) = (ranked.total, ranked.facets.clone());
+        self.hits = (0..ranked.docs.len().min(count)).map(|at| FoundHit { semantic, at }).collect();
+        *if semantic { &mut self.semantic } else { &mut self.keyword } = Some(ranked);
+    }
+
     /// The list that a hit is in.
     pub fn list(&self, semantic: bool) -> Result<&Ranked, SearchError> {
         let list = if semantic { &self.semantic } else { &self.keyword };
@@ -165,24 +193,8 @@ pub(in crate::search) async fn find(
     (end, whole): (u64, Whole),
 ) -> Result<Found, SearchError> {
     check(index, semantic)?;
-    let page = match request.page {
-        PageRequest::Window { .. } => PageRequest::Window { offset: 0, limit: end },
-        PageRequest::Numbered { .. } => PageRequest::Numbered { page: 1, hits_per_page: end },
-    };
-    let keyword_request = SearchRequest { page, semantic: None, show_ranking_score: true, ..request.clone() };
-    let semantic_request = SearchRequest { query: None, ..keyword_request.clone() };
+    let mut found = Found::nothing(request, end);
     let count = usize::try_from(end).unwrap_or(usize::MAX);
-    let mut found = Found {
-        keyword: None,
-        semantic: None,
-        hits: Vec::new(),
-        words: MatchWords::default(),
-        known: request.share.as_ref().map(|_| QueryWords::default()),
-        vector: None,
-        total: 0,
-        facets: None,
-        requests: [keyword_request, semantic_request],
-    };
     let text = request.query.as_deref().filter(|text| !text.trim().is_empty());
     let by_words = text.is_some() && semantic.ratio < 1.0;
     if by_words {
@@ -191,9 +203,7 @@ pub(in crate::search) async fn find(
         (found.words, found.known) = (gather.match_words(&graph), words);
         let ranked = gather.ranked(graph, None, 0, end).await?;
         let enough = whole == Whole::All && is_enough(&ranked, semantic.ratio, count, pacer).await;
-        (found.total, found.facets) = (ranked.total, ranked.facets.clone());
-        found.hits = (0..ranked.docs.len().min(count)).map(|at| FoundHit { semantic: false, at }).collect();
-        found.keyword = Some(ranked);
+        found.take_list(ranked, false, count);
         if enough {
             return Ok(found);
         }
@@ -208,27 +218,39 @@ pub(in crate::search) async fn find(
     let gather = gather.by_vector(vector_query(index, &semantic.embedder, vector.clone()));
     let ranked = gather.ranked(QueryGraph::default(), None, 0, end).await?;
     found.vector = Some(vector);
-    let Some(keyword) = found.keyword.take() else {
-        (found.total, found.facets) = (ranked.total, ranked.facets.clone());
-        found.hits = (0..ranked.docs.len().min(count)).map(|at| FoundHit { semantic: true, at }).collect();
-        found.semantic = Some(ranked);
-        return Ok(found);
-    };
-    let (hits, dropped) = merged(index, request, (ask, pacer), (&keyword, &ranked), (semantic.ratio, count)).await?;
+    match found.keyword.take() {
+        Some(keyword) => {
+            join(&mut found, index, request, (ask, pacer), (keyword, ranked), (semantic.ratio, count)).await?;
+        }
+        None => found.take_list(ranked, true, count),
+    }
+    Ok(found)
+}
+
+/// Makes one list of the two. What they find together is counted anew where documents of either are left out.
+async fn join(
+    found: &mut Found,
+    index: &SearchedIndex<'_>,
+    request: &SearchRequest,
+    (ask, pacer): (&dyn Ask, &dyn Pacer),
+    (keyword, semantic): (Ranked, Ranked),
+    (ratio, count): (f32, usize),
+) -> Result<(), SearchError> {
+    let (hits, dropped) = merged(index, request, (ask, pacer), (&keyword, &semantic), (ratio, count)).await?;
     found.hits = hits;
-    (found.total, found.facets) = (ranked.total, ranked.facets.clone());
+    (found.total, found.facets) = (semantic.total, semantic.facets.clone());
     if plan::distinct_field(request, index.settings).is_some() || request.ranking_score_threshold.is_some() {
         let names = request.facets.as_deref();
         let counted = names.map(|names| Arc::new(FacetPlan::new(names, index.fields, index.settings)));
-        let (total, counts) = narrow(index.partitions, ask, &[&keyword, &ranked], counted.clone(), pacer).await?;
+        let (total, counts) = narrow(index.partitions, ask, &[&keyword, &semantic], counted.clone(), pacer).await?;
         found.total = total.saturating_sub(dropped);
         found.facets = match &counted {
             Some(plan) => Some(facet_answer(plan, &[&counts], pacer).await),
             None => None,
         };
     }
-    (found.keyword, found.semantic) = (Some(keyword), Some(ranked));
-    Ok(found)
+    (found.keyword, found.semantic) = (Some(keyword), Some(semantic));
+    Ok(())
 }
 
 /// Whether the words have found so well that meaning is not asked.
