@@ -54,32 +54,11 @@ pub async fn federated_search(
 ) -> Result<FederatedAnswer, FederatedError> {
     let requests: Vec<SearchRequest> = request.queries.iter().map(|query| planned(query, request)).collect();
     let federation = Federation { access, request, requests: &requests, pacer };
-    let mut ranked: Vec<RankedQuery> = stream::iter(0..request.queries.len())
-        .map(|query| federation.rank(query))
-        .buffered(SEARCHES_AT_ONCE)
-        .try_collect()
-        .await?;
-    join_score_facts(&mut ranked, &request.queries, pacer).await;
-    for number in 0..ranked.len() {
-        ranked[number].entries = federation.entries(number, &ranked).await;
-    }
+    let mut ranked = federation.ranked().await?;
     let merged = federation.merged(&mut ranked).await;
     let (kept, dropped) = federation.without_repeats(merged).await?;
     let (total, facets) = federation.totals(&ranked).await?;
-    let pins =
-        federation.pins(&ranked).into_iter().map(|(place, entry)| (place, KeptHit { entry, values: Vec::new() }));
-    let mut list = placed(kept, pins);
-    let end = request.page.first().saturating_add(request.page.count());
-    let first = if request.role == FederatedRole::Whole { request.page.first() } else { 0 };
-    let (mut page, mut values) = (Vec::new(), Vec::new());
-    for (at, kept) in list.by_ref().take(end).enumerate() {
-        if at >= first {
-            page.push(kept.entry);
-            values.push(kept.values);
-        }
-        pause_at(at, HITS_PER_LOOK, pacer).await;
-    }
-    free_in_steps(list, pacer).await;
+    let (page, values) = federation.page(kept, &ranked).await;
     let hits = federation.fetch(&ranked, &page).await?;
     let uids: Vec<&str> = request.indexes.iter().map(|index| &*index.uid).collect();
     let merge_facets = request.merge_facets.filter(|_| request.role == FederatedRole::Whole);
@@ -95,11 +74,7 @@ pub async fn federated_search(
         ..FederatedAnswer::default()
     };
     if request.role == FederatedRole::Part {
-        answer.part.reserve(page.len());
-        for (at, ((entry, values), json)) in page.into_iter().zip(values).zip(hits).enumerate() {
-            answer.part.push(federation.part_hit(&ranked, entry, values, json));
-            pause_at(at, HITS_PER_LOOK, pacer).await;
-        }
+        answer.part = federation.part_hits(&ranked, page, values, hits).await;
     } else {
         answer.hits = json_array_in_steps(&hits, pacer).await;
         free_in_steps(hits, pacer).await;
@@ -112,11 +87,14 @@ pub async fn federated_search(
     Ok(answer)
 }
 
+/// Values of a hit by field.
+type FieldValues = Vec<(String, Vec<FieldValue>)>;
+
 /// A hit that is left once those that share a distinct value with an earlier one are gone.
 struct KeptHit {
     entry: Entry,
     /// Its values of the distinct field and of facets, when anything is to be distinct.
-    values: Vec<(String, Vec<FieldValue>)>,
+    values: FieldValues,
 }
 
 /// The search of a query as its index is asked: the beginning of its list, up to the end of the page, with scores.
@@ -152,6 +130,20 @@ impl<'f> Federation<'f> {
     fn gather(&self, query: usize) -> Gather<'f> {
         let (_, access) = self.of(query);
         Gather::new(&access.index, &self.requests[query], access.ask, self.pacer)
+    }
+
+    /// All queries in order, with the hits of each scored.
+    async fn ranked(&self) -> Result<Vec<RankedQuery>, FederatedError> {
+        let mut ranked: Vec<RankedQuery> = stream::iter(0..self.request.queries.len())
+            .map(|query| self.rank(query))
+            .buffered(SEARCHES_AT_ONCE)
+            .try_collect()
+            .await?;
+        join_score_facts(&mut ranked, &self.request.queries, self.pacer).await;
+        for number in 0..ranked.len() {
+            ranked[number].entries = self.entries(number, &ranked).await;
+        }
+        Ok(ranked)
     }
 
     async fn rank(&self, query: usize) -> Result<RankedQuery, FederatedError> {
@@ -280,7 +272,7 @@ impl<'f> Federation<'f> {
         for (at, entry) in merged.into_iter().enumerate() {
             pause_at(at, HITS_PER_LOOK, self.pacer).await;
             let index = self.request.queries[entry.query].index;
-            let found: Vec<(String, Vec<FieldValue>)> = match values.get_mut(index) {
+            let found: FieldValues = match values.get_mut(index) {
                 Some(values) => values.next().ok_or_else(unexpected)?,
                 None => Vec::new(),
             };
@@ -296,14 +288,44 @@ impl<'f> Federation<'f> {
         Ok((kept, dropped))
     }
 
-    /// A hit that is merged with those of other instances.
-    fn part_hit(
+    /// What stands on the page, hits at fixed places among the others, each with its values. All pages up to the one asked for
+    /// where another instance merges them.
+    async fn page(&self, kept: Vec<KeptHit>, ranked: &[RankedQuery]) -> (Vec<Entry>, Vec<FieldValues>) {
+        let request = self.request;
+        let pins = self.pins(ranked).into_iter().map(|(place, entry)| (place, KeptHit { entry, values: Vec::new() }));
+        let mut list = placed(kept, pins);
+        let end = request.page.first().saturating_add(request.page.count());
+        let first = if request.role == FederatedRole::Whole { request.page.first() } else { 0 };
+        let (mut page, mut values) = (Vec::new(), Vec::new());
+        for (at, kept) in list.by_ref().take(end).enumerate() {
+            if at >= first {
+                page.push(kept.entry);
+                values.push(kept.values);
+            }
+            pause_at(at, HITS_PER_LOOK, self.pacer).await;
+        }
+        free_in_steps(list, self.pacer).await;
+        (page, values)
+    }
+
+    /// The hits of the page, to be merged with those of other instances.
+    async fn part_hits(
         &self,
         ranked: &[RankedQuery],
-        entry: Entry,
-        fields: Vec<(String, Vec<FieldValue>)>,
-        json: Vec<u8>,
-    ) -> PartHit {
+        page: Vec<Entry>,
+        values: Vec<FieldValues>,
+        hits: Vec<Vec<u8>>,
+    ) -> Vec<PartHit> {
+        let mut part = Vec::with_capacity(page.len());
+        for (at, ((entry, values), json)) in page.into_iter().zip(values).zip(hits).enumerate() {
+            part.push(self.part_hit(ranked, entry, values, json));
+            pause_at(at, HITS_PER_LOOK, self.pacer).await;
+        }
+        part
+    }
+
+    /// A hit that is merged with those of other instances.
+    fn part_hit(&self, ranked: &[RankedQuery], entry: Entry, fields: FieldValues, json: Vec<u8>) -> PartHit {
         let (query, _) = self.of(entry.query);
         let rank = match entry.origin {
             Origin::Ranked { list, at } if query.request.share.is_some() => {
@@ -330,12 +352,7 @@ impl<'f> Federation<'f> {
     }
 
     /// For each hit of one index, in order, its values of the distinct field, then of the facets of that index.
-    async fn values(
-        &self,
-        index: usize,
-        distinct: &str,
-        merged: &[Entry],
-    ) -> Result<Vec<Vec<(String, Vec<FieldValue>)>>, SearchError> {
+    async fn values(&self, index: usize, distinct: &str, merged: &[Entry]) -> Result<Vec<FieldValues>, SearchError> {
         let access = &self.access[index];
         let own = merged.iter().filter(|entry| self.request.queries[entry.query].index == index);
         let docs: Vec<(DocId, ())> = own.map(|entry| (entry.doc, ())).collect();
