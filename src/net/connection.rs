@@ -18,7 +18,7 @@ use futures_util::future::poll_fn;
 
 use super::core::{BodyLease, CoreNet, Phase, WatchGuard};
 use crate::api::error::ApiError;
-use crate::http::body::{BodyCollector, Packing};
+use crate::http::body::{BodyCollector, Packing, Unpacker};
 use crate::http::parse::{self, BodyDecoder, Framing, HeadScanner, ParseError, ParsedHead};
 use crate::http::respond::{self, Manner};
 use crate::http::weight::JsonWeight;
@@ -229,6 +229,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(true)
     }
 
+    /// Reads a body and unpacks it. Room for it is taken at each step.
     async fn read_body(&mut self, parsed: &ParsedHead, limit: u64, lease: &mut BodyLease) -> io::Result<ReadBody> {
         let mut collector = BodyCollector::new(Packing::of(&parsed.head.headers), limit);
         if let Framing::Length(length) = parsed.framing {
@@ -242,18 +243,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.flush(&[]).await?;
         }
         let mut decoder = BodyDecoder::new(parsed.framing);
+        if let Some(failed) = self.collect_body(&mut decoder, &mut collector, lease).await? {
+            return Ok(failed);
+        }
+        let Some(body) = unpacked(collector.unpack(), lease).await else { return Ok(ReadBody::NoRoom) };
+        let Some(body) = self.weighed(parsed, body, lease).await else { return Ok(ReadBody::NoRoom) };
+        Ok(ReadBody::Ready { body, at_end: decoder.is_done() })
+    }
+
+    /// Takes a body off the wire, to its end or until it is too large. Otherwise says what became of it.
+    async fn collect_body(
+        &mut self,
+        decoder: &mut BodyDecoder,
+        collector: &mut BodyCollector,
+        lease: &mut BodyLease,
+    ) -> io::Result<Option<ReadBody>> {
         let start_ms = self.net.now_ms();
         let (mut received, mut next_turn) = (0, TURN_BYTES);
         self.watch.enter(Phase::Transfer, self.net.limits.transfer_ms);
         while !decoder.is_done() {
             let decoded = match decoder.decode(&self.input, |bytes| collector.push(bytes)) {
                 Ok(decoded) => decoded,
-                Err(error) => return Ok(ReadBody::Invalid(error)),
+                Err(error) => return Ok(Some(ReadBody::Invalid(error))),
             };
             self.input.drain(..decoded.consumed);
             received += decoded.consumed as u64;
             if !lease.resize(collector.held_bytes()) {
-                return Ok(ReadBody::NoRoom);
+                return Ok(Some(ReadBody::NoRoom));
             }
             if decoded.done || collector.is_too_large() {
                 break;
@@ -266,34 +282,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             if self.fill().await? == 0 {
                 let broke = || Err(io::ErrorKind::UnexpectedEof.into());
-                return if self.watch.is_expired() { Ok(ReadBody::TooSlow) } else { broke() };
+                return if self.watch.is_expired() { Ok(Some(ReadBody::TooSlow)) } else { broke() };
             }
         }
-        let at_end = decoder.is_done();
-        let mut unpacker = collector.unpack();
-        loop {
-            let is_done = unpacker.step();
-            if !lease.resize(unpacker.held_bytes()) {
-                return Ok(ReadBody::NoRoom);
-            }
-            if is_done {
-                break;
-            }
-            yield_now().await;
-        }
-        let mut body = unpacker.finish();
+        Ok(None)
+    }
+
+    /// The body, once room was found for the values in it where the service reads them; `None` where there is no room.
+    async fn weighed(
+        &self,
+        parsed: &ParsedHead,
+        body: Result<Vec<u8>, BodyError>,
+        lease: &mut BodyLease,
+    ) -> Option<Result<Vec<u8>, BodyError>> {
         if let Ok(bytes) = &body
             && bytes.len() >= WEIGHED_BYTES_MIN
             && self.net.service.reads_values(&parsed.head)
         {
             let needed_bytes = bytes.capacity() + weight_of(bytes).await;
             if needed_bytes > self.net.limits.body_bytes_max {
-                body = Err(BodyError::TooManyValues);
-            } else if !lease.resize(needed_bytes) {
-                return Ok(ReadBody::NoRoom);
+                return Some(Err(BodyError::TooManyValues));
+            }
+            if !lease.resize(needed_bytes) {
+                return None;
             }
         }
-        Ok(ReadBody::Ready { body, at_end })
+        Some(body)
     }
 
     /// Answers bytes that are no request, and closes.
@@ -338,6 +352,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Pin::new(&mut *stream).poll_close(context)
         })
         .await
+    }
+}
+
+/// The body once it is unpacked; `None` where there is no room for it.
+async fn unpacked(mut unpacker: Unpacker, lease: &mut BodyLease) -> Option<Result<Vec<u8>, BodyError>> {
+    loop {
+        let is_done = unpacker.step();
+        if !lease.resize(unpacker.held_bytes()) {
+            return None;
+        }
+        if is_done {
+            return Some(unpacker.finish());
+        }
+        yield_now().await;
     }
 }
 
