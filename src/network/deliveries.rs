@@ -216,23 +216,10 @@ impl ControlPlane {
                 continue;
             };
             queue.wake.clear();
-            let error = match self.deliver_one(name, TaskUid(uid)).await {
-                Ok(task_uid) => {
-                    let done = RemoteTask { task_uid: Some(task_uid), error: None, pending: false };
-                    self.settle_delivery(name, &queue, uid, done).await;
-                    (pause, _) = (PAUSE_FIRST, queue.failing_since.take());
-                    continue;
-                }
-                Err(error) => error,
-            };
-            tracing::warn!(remote = name, task = uid, %error, "a task was not taken by a remote");
-            if error.code == ErrorCode::RemoteBadRequest && !failure::may_be_mended(&error) {
-                self.look_for_successor(uid, &error);
-                let refused = RemoteTask { task_uid: None, error: Some(error.object()), pending: false };
-                self.settle_delivery(name, &queue, uid, refused).await;
+            let Err(error) = self.deliver_and_settle(name, &queue, uid).await else {
                 (pause, _) = (PAUSE_FIRST, queue.failing_since.take());
                 continue;
-            }
+            };
             let now = self.runtime.now();
             let since = queue.failing_since.get().unwrap_or(now);
             queue.failing_since.set(Some(since));
@@ -240,21 +227,10 @@ impl ControlPlane {
                 error.code == ErrorCode::RemoteInvalidApiKey || now.since(since) >= self.config.patience.backoff;
             if gives_up {
                 if !self.network.borrow().remotes.contains_key(name) {
-                    // It was removed and cannot be told.
-                    let lost_tasks = queue.pending.take();
-                    for uid in lost_tasks {
-                        let lost = RemoteTask { task_uid: None, error: Some(error.object()), pending: false };
-                        self.settle_delivery(name, &queue, uid, lost).await;
-                    }
+                    self.settle_lost(name, &queue, &error).await;
                     continue;
                 }
-                // Those before them say so already; there may be very many.
-                let waiting: BTreeSet<u32> = queue.waiting.borrow().iter().map(|(uid, _)| *uid).chain([uid]).collect();
-                for uid in waiting {
-                    let away = RemoteTask { task_uid: None, error: Some(error.object()), pending: true };
-                    self.note_delivery(name, uid, away);
-                }
-                queue.tell(|_| true);
+                self.note_away(name, &queue, uid, &error);
             }
             let woken = std::pin::pin!(queue.wake.wait());
             match select(self.runtime.sleep(pause), woken).await {
@@ -262,6 +238,43 @@ impl ControlPlane {
                 Either::Right(_) => pause = PAUSE_FIRST,
             }
         }
+    }
+
+    /// Sends one task, and settles what was taken or refused for good. Fails where it must be tried again.
+    async fn deliver_and_settle(&self, name: &str, queue: &RemoteQueue, uid: u32) -> Result<(), ApiError> {
+        let settled = match self.deliver_one(name, TaskUid(uid)).await {
+            Ok(task_uid) => RemoteTask { task_uid: Some(task_uid), error: None, pending: false },
+            Err(error) => {
+                tracing::warn!(remote = name, task = uid, %error, "a task was not taken by a remote");
+                if error.code != ErrorCode::RemoteBadRequest || failure::may_be_mended(&error) {
+                    return Err(error);
+                }
+                self.look_for_successor(uid, &error);
+                RemoteTask { task_uid: None, error: Some(error.object()), pending: false }
+            }
+        };
+        self.settle_delivery(name, queue, uid, settled).await;
+        Ok(())
+    }
+
+    /// Settles all that an instance has still to take that was removed from the network and cannot be told.
+    async fn settle_lost(&self, name: &str, queue: &RemoteQueue, error: &ApiError) {
+        let lost_tasks = queue.pending.take();
+        for uid in lost_tasks {
+            let lost = RemoteTask { task_uid: None, error: Some(error.object()), pending: false };
+            self.settle_delivery(name, queue, uid, lost).await;
+        }
+    }
+
+    /// Says of a task, and of those whose clients wait, that the instance is away. Those before them say so already; there may be
+    /// very many.
+    fn note_away(&self, name: &str, queue: &RemoteQueue, uid: u32, error: &ApiError) {
+        let waiting: BTreeSet<u32> = queue.waiting.borrow().iter().map(|(uid, _)| *uid).chain([uid]).collect();
+        for uid in waiting {
+            let away = RemoteTask { task_uid: None, error: Some(error.object()), pending: true };
+            self.note_delivery(name, uid, away);
+        }
+        queue.tell(|_| true);
     }
 
     /// A task for the present network that is too old elsewhere shows that another leader has taken over.
