@@ -13,7 +13,7 @@ use storage_engine::vector::Pace;
 use storage_engine::{PageStore, StoreOptions};
 
 use super::messages::EpochShare;
-use crate::ids::{Epoch, PartitionNo};
+use crate::ids::{Epoch, LocalDocId, PartitionNo};
 use crate::partition::memory::{MemoryLoader, PartitionMemory};
 use crate::partition::reader::{EpochFacts, PartitionReader};
 use crate::partition::writer::{PartitionDelta, PartitionWriter, RecordChunk, WriterFacts};
@@ -22,9 +22,10 @@ use crate::runtime::steps::doing;
 use crate::runtime::{Nanos, Queue, Runtime};
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
+use crate::vectors::DocumentEmbedding;
 use crate::vectors::resettle;
 use crate::vectors::stored::{PartitionVectors, folder_of};
-use crate::vectors::writer::{PreparedVectors, VectorsWriter};
+use crate::vectors::writer::{CarriedVectors, PreparedVectors, VectorsWriter, WantedText};
 
 /// Epochs younger than this are kept for requests that began with them.
 const EPOCH_KEPT: Duration = Duration::from_secs(2);
@@ -273,6 +274,41 @@ impl PartitionHome {
     pub async fn apply(&self, chunk: &RecordChunk) -> Result<(), PartitionError> {
         let mut writer = self.take_writer()?;
         writer.apply(chunk).await?;
+        self.put_writer(writer);
+        Ok(())
+    }
+
+    /// The documents of the state being built from `from` on whose texts an embedder's host must look at: so many at most, and
+    /// no further one beyond so many bytes.
+    pub fn wanted_texts(
+        &self,
+        embedder: &str,
+        from: LocalDocId,
+        (count, bytes): (usize, usize),
+    ) -> Result<Vec<WantedText>, PartitionError> {
+        let mut writer = self.take_writer()?;
+        let (vectors, txn) = writer.vectors();
+        let found = vectors.wanted(txn, embedder, from, (count, bytes))?;
+        self.put_writer(writer);
+        Ok(found)
+    }
+
+    /// Takes what an embedder's host gave into the state being built.
+    pub async fn take_embedded(
+        &self,
+        embedder: &str,
+        results: Vec<(LocalDocId, DocumentEmbedding)>,
+    ) -> Result<(), PartitionError> {
+        let mut writer = self.take_writer()?;
+        writer.vectors().0.embedded(embedder, results).await?;
+        self.put_writer(writer);
+        Ok(())
+    }
+
+    /// Takes vectors of documents that come from another partition into the state being built.
+    pub async fn take_carried(&self, carried: Vec<CarriedVectors>) -> Result<(), PartitionError> {
+        let mut writer = self.take_writer()?;
+        writer.vectors().0.carry(carried).await?;
         self.put_writer(writer);
         Ok(())
     }

@@ -43,22 +43,14 @@ impl Engine {
                 Answer::Done
             }
             PartitionQuestion::Wanted { name, from, count, bytes } => {
-                let mut writer = home.take_writer()?;
-                let (vectors, txn) = writer.vectors();
-                let found = vectors.wanted(txn, &name, from, (count, bytes))?;
-                home.put_writer(writer);
-                Answer::Wanted(found)
+                Answer::Wanted(home.wanted_texts(&name, from, (count, bytes))?)
             }
             PartitionQuestion::Embedded(name, results) => {
-                let mut writer = home.take_writer()?;
-                writer.vectors().0.embedded(&name, results).await?;
-                home.put_writer(writer);
+                home.take_embedded(&name, results).await?;
                 Answer::Done
             }
             PartitionQuestion::Carry(carried) => {
-                let mut writer = home.take_writer()?;
-                writer.vectors().0.carry(carried).await?;
-                home.put_writer(writer);
+                home.take_carried(carried).await?;
                 Answer::Done
             }
             PartitionQuestion::Finish => Answer::Finished(home.finish().await?),
