@@ -12,7 +12,7 @@ use super::tree::{Comparison, GeoTest, Node, Operator, Test};
 use crate::error::UserError;
 use crate::facets::columns::{ColumnError, Columns, Flag};
 use crate::facets::geo::shapes::Region;
-use crate::facets::geo::{self, GeoPoint};
+use crate::facets::geo::{self, GeoBox, GeoPoint};
 use crate::facets::normalise::{normalise, number_bits, parse_number};
 use crate::facets::source::{FacetError, FacetSource, in_network_shard};
 use crate::ids::FieldId;
@@ -212,58 +212,73 @@ impl Evaluation<'_> {
     async fn geo(&self, test: &GeoTest) -> Result<RoaringBitmap, FacetError> {
         let settings = self.source.settings();
         let (points, shapes) = (geo::filters_points(settings), geo::takes_shapes(settings));
-        let in_range = |point: GeoPoint| {
-            if point.is_in_range() {
-                return Ok(());
-            }
-            let GeoPoint { lat, lng } = point;
-            Err(self
-                .fail(&format!("`{lat}, {lng}`: latitudes are between -90 and 90, longitudes between -180 and 180")))
-        };
         if matches!(test, GeoTest::Polygon(_)) && !shapes {
             return Err(self.fail("`_geoPolygon` needs `_geojson` to be filterable"));
         }
         if !points && !shapes {
             return Err(self.fail("`_geo` and `_geojson` are not filterable"));
         }
-        let mut selected = RoaringBitmap::new();
         match test {
             GeoTest::Radius { centre, radius_m, resolution } => {
-                in_range(*centre)?;
-                let corners = resolution.map_or(CIRCLE_CORNERS, f64::trunc);
-                if !(3.0..=1000.0).contains(&corners) {
-                    return Err(self.fail("the resolution of `_geoRadius` is between 3 and 1000"));
-                }
-                if points {
-                    let within = geo::around(*centre, *radius_m);
-                    let near = |point: GeoPoint| centre.distance_m(point) <= *radius_m;
-                    selected |= self.columns.with_point(&within, near, self.pace).await?;
-                }
-                if shapes {
-                    let region = Region::circle(*centre, *radius_m, corners as usize);
-                    selected |= self.columns.with_shape(&region, self.pace).await?;
-                }
+                self.within_radius(*centre, *radius_m, *resolution, (points, shapes)).await
             }
-            GeoTest::Box(bounds) => {
-                in_range(bounds.top_right)?;
-                in_range(bounds.bottom_left)?;
-                if bounds.top_right.lat < bounds.bottom_left.lat {
-                    return Err(self.fail("the top of a `_geoBoundingBox` must not be below its bottom"));
-                }
-                if points {
-                    let inside = |point| bounds.contains(point);
-                    selected |= self.columns.with_point(&bounds.bounds(), inside, self.pace).await?;
-                }
-                if shapes {
-                    selected |= self.columns.with_shape(&Region::rectangle(bounds), self.pace).await?;
-                }
-            }
-            GeoTest::Polygon(points) => {
-                points.iter().copied().try_for_each(in_range)?;
-                selected = self.columns.with_shape(&Region::polygon(points), self.pace).await?;
+            GeoTest::Box(bounds) => self.within_box(bounds, (points, shapes)).await,
+            GeoTest::Polygon(corners) => {
+                corners.iter().copied().try_for_each(|corner| self.check_range(corner))?;
+                Ok(self.columns.with_shape(&Region::polygon(corners), self.pace).await?)
             }
         }
+    }
+
+    /// The documents whose points or shapes touch a circle, as far as these are filterable.
+    async fn within_radius(
+        &self,
+        centre: GeoPoint,
+        radius_m: f64,
+        resolution: Option<f64>,
+        (points, shapes): (bool, bool),
+    ) -> Result<RoaringBitmap, FacetError> {
+        self.check_range(centre)?;
+        let corners = resolution.map_or(CIRCLE_CORNERS, f64::trunc);
+        if !(3.0..=1000.0).contains(&corners) {
+            return Err(self.fail("the resolution of `_geoRadius` is between 3 and 1000"));
+        }
+        let mut selected = RoaringBitmap::new();
+        if points {
+            let near = |point: GeoPoint| centre.distance_m(point) <= radius_m;
+            selected |= self.columns.with_point(&geo::around(centre, radius_m), near, self.pace).await?;
+        }
+        if shapes {
+            let region = Region::circle(centre, radius_m, corners as usize);
+            selected |= self.columns.with_shape(&region, self.pace).await?;
+        }
         Ok(selected)
+    }
+
+    /// The documents whose points or shapes touch a box, as far as these are filterable.
+    async fn within_box(&self, bounds: &GeoBox, (points, shapes): (bool, bool)) -> Result<RoaringBitmap, FacetError> {
+        self.check_range(bounds.top_right)?;
+        self.check_range(bounds.bottom_left)?;
+        if bounds.top_right.lat < bounds.bottom_left.lat {
+            return Err(self.fail("the top of a `_geoBoundingBox` must not be below its bottom"));
+        }
+        let mut selected = RoaringBitmap::new();
+        if points {
+            let inside = |point| bounds.contains(point);
+            selected |= self.columns.with_point(&bounds.bounds(), inside, self.pace).await?;
+        }
+        if shapes {
+            selected |= self.columns.with_shape(&Region::rectangle(bounds), self.pace).await?;
+        }
+        Ok(selected)
+    }
+
+    fn check_range(&self, point: GeoPoint) -> Result<(), FacetError> {
+        if point.is_in_range() {
+            return Ok(());
+        }
+        let GeoPoint { lat, lng } = point;
+        Err(self.fail(&format!("`{lat}, {lng}`: latitudes are between -90 and 90, longitudes between -180 and 180")))
     }
 
     fn fail(&self, message: &str) -> FacetError {
