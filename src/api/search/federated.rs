@@ -51,26 +51,7 @@ pub(super) async fn answer(
         read_ahead(call, &query.index_uid, &mut query.search).await;
     }
     let state = call.app.control.state();
-    if !state.features.network && call.request.headers.get_str(PROXY_HEADER).is_some() {
-        return Err(ApiError::feature_not_enabled("Passing the header `Meili-Proxy-Search`", "network"));
-    }
-    let asked_shards = call.request.headers.get_str(ASKED_SHARDS);
-    if let Some(asked) = asked_shards {
-        state.routing.check(asked)?;
-        federation.is_hybrid_share = call.request.headers.get(HYBRID_SHARE).is_some();
-    }
-    for (position, query) in queries.iter().enumerate() {
-        check_query(query, &federation, state.features).map_err(|error| inside(position, error))?;
-    }
-    let mut routed = Vec::with_capacity(queries.len());
-    for (position, query) in queries.into_iter().enumerate() {
-        let instances =
-            network::instances(&*call.app.runtime, &state.routing, (position, query), false, state.features.network);
-        routed.extend(instances.map_err(|error| inside(position, error))?);
-    }
-    if let Some(asked) = asked_shards {
-        tell_shares(&mut routed, asked, words);
-    }
+    let routed = route(call, &state, queries, &mut federation, words)?;
     let metadata = wants_metadata(call).then(|| all_metadata(call, &state, &routed));
     let place = enter(call).await?;
     let (answer, remote_errors) = if routed.iter().all(|query| query.candidates == [None]) {
@@ -105,6 +86,41 @@ pub(super) async fn answer(
         remote_errors,
     };
     Ok(Response::json(200, envelope.write()))
+}
+
+/// Checks the queries, and finds for each the instances that may answer it. Where another instance asks for shares of a search,
+/// the queries are told which, and the federation whether that is by words and meaning.
+///
+/// # Errors
+/// Those of [`check_query`], query by query, after those of the headers.
+fn route(
+    call: &Call<App>,
+    state: &ControlState,
+    queries: Vec<QueryParams>,
+    federation: &mut FederationParams,
+    words: GivenWords,
+) -> Result<Vec<Routed>, ApiError> {
+    if !state.features.network && call.request.headers.get_str(PROXY_HEADER).is_some() {
+        return Err(ApiError::feature_not_enabled("Passing the header `Meili-Proxy-Search`", "network"));
+    }
+    let asked_shards = call.request.headers.get_str(ASKED_SHARDS);
+    if let Some(asked) = asked_shards {
+        state.routing.check(asked)?;
+        federation.is_hybrid_share = call.request.headers.get(HYBRID_SHARE).is_some();
+    }
+    for (position, query) in queries.iter().enumerate() {
+        check_query(query, federation, state.features).map_err(|error| inside(position, error))?;
+    }
+    let mut routed = Vec::with_capacity(queries.len());
+    for (position, query) in queries.into_iter().enumerate() {
+        let instances =
+            network::instances(&*call.app.runtime, &state.routing, (position, query), false, state.features.network);
+        routed.extend(instances.map_err(|error| inside(position, error))?);
+    }
+    if let Some(asked) = asked_shards {
+        tell_shares(&mut routed, asked, words);
+    }
+    Ok(routed)
 }
 
 /// The answer to queries that are all for this instance.
