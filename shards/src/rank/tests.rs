@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use charabia::TokenizerBuilder;
+use charabia::{Tokenizer, TokenizerBuilder};
 use futures_lite::future::block_on;
 use serde_json::{Value, json};
 use storage_engine::vector::Unpaced;
@@ -15,6 +15,7 @@ use super::rules::RuleList;
 use super::score::Scorer;
 use super::score_facts::ScoreFacts;
 use super::sort_source::SortSource;
+use crate::fields::FieldsMap;
 use crate::ids::PartitionNo;
 use crate::query::context::normalise_synonyms;
 use crate::query::naive::NaiveSource;
@@ -23,6 +24,7 @@ use crate::search::MatchingStrategy;
 use crate::settings::Settings;
 
 /// Sorts by top-level numbers and strings of the documents themselves.
+#[derive(Default)]
 struct NaiveSorter(Vec<(u32, Value)>);
 
 impl SortSource for NaiveSorter {
@@ -66,23 +68,12 @@ impl<'a> Search<'a> {
 
     /// The ids and global scores of the hits in order, and the number of candidates.
     fn run(&self, query: &str) -> (Vec<(i64, f64)>, u64) {
-        let (settings, count) = (&self.settings, self.partitions);
+        let settings = &self.settings;
         let stop_words = fst::Set::from_iter(settings.stop_words.iter()).unwrap();
         let mut builder = TokenizerBuilder::new();
         builder.stop_words(&stop_words);
         let tokenizer = builder.build();
-        let mut sources: Vec<NaiveSource> = (0..count).map(|_| NaiveSource::default()).collect();
-        let mut names = crate::fields::FieldsMap::default();
-        let mut sorters: Vec<Vec<(u32, Value)>> = vec![Vec::new(); usize::from(count)];
-        for (number, doc) in self.docs.iter().enumerate() {
-            for key in doc.as_object().unwrap().keys() {
-                names.insert(key);
-            }
-            let (at, local) = (number % usize::from(count), number as u32 / u32::from(count));
-            sources[at].fields = names.clone();
-            sources[at].add(local, doc, settings, &tokenizer);
-            sorters[at].push((local, doc.clone()));
-        }
+        let (sources, sorters, names) = self.sources(&tokenizer);
         let synonyms = normalise_synonyms(settings, &tokenizer);
         let context = QueryContext::new(&tokenizer, &synonyms, settings);
         let mut graph = QueryGraph::sketch(&context.parse(query, None), &context, settings, self.strategy);
@@ -99,10 +90,41 @@ impl<'a> Search<'a> {
             })
             .collect();
         graph.complete(&facts, false);
+        let plan = Arc::new(self.plan(graph, fields, by_attribute));
+        let mut all = rank_all(&plan, sources, sorters);
+        all.docs.sort_by(|a, b| plan.compare(a, b));
+        all.docs.truncate(self.wanted);
+        let facts: ScoreFacts = all.facts;
+        let scorer = Scorer::new(&plan, &facts);
+        let id = |number: u32| self.docs[number as usize]["id"].as_i64().unwrap_or(0);
+        let score = |hit| block_on(scorer.score(hit, &Unpaced)).global();
+        (all.docs.iter().map(|hit| (id(hit.doc.0), score(hit))).collect(), all.candidates)
+    }
+
+    /// The documents spread over the partitions, what they are sorted by, and the names of their fields.
+    fn sources(&self, tokenizer: &Tokenizer<'_>) -> (Vec<NaiveSource>, Vec<NaiveSorter>, FieldsMap) {
+        let (settings, count) = (&self.settings, self.partitions);
+        let mut sources: Vec<NaiveSource> = (0..count).map(|_| NaiveSource::default()).collect();
+        let mut names = FieldsMap::default();
+        let mut sorters: Vec<NaiveSorter> = (0..count).map(|_| NaiveSorter::default()).collect();
+        for (number, doc) in self.docs.iter().enumerate() {
+            for key in doc.as_object().unwrap().keys() {
+                names.insert(key);
+            }
+            let (at, local) = (number % usize::from(count), number as u32 / u32::from(count));
+            sources[at].fields = names.clone();
+            sources[at].add(local, doc, settings, tokenizer);
+            sorters[at].0.push((local, doc.clone()));
+        }
+        (sources, sorters, names)
+    }
+
+    fn plan(&self, graph: QueryGraph, fields: FieldTable, by_attribute: bool) -> RankPlan {
+        let settings = &self.settings;
         let rules = RuleList::new(settings, &self.sort, self.strategy, graph.term_count == 0);
         let weights =
             if settings.searchable_attributes == ["*"] { 1 } else { settings.searchable_attributes.len() as u32 };
-        let plan = Arc::new(RankPlan {
+        RankPlan {
             graph,
             rules,
             fields,
@@ -113,33 +135,32 @@ impl<'a> Search<'a> {
             one_per_group: false,
             scores: self.scores,
             vector: None,
-        });
-        let mut all = RankedPart::default();
-        for (number, (source, sorter)) in sources.into_iter().zip(sorters).enumerate() {
-            let within = source.documents().clone();
-            let place = (PartitionNo(number as u16), count);
-            let source: Rc<dyn TermSource> = Rc::new(source);
-            let node_docs = Rc::new(NodeDocs::new(plan.clone(), source.clone()));
-            let mut ranker = Ranker::new(plan.clone(), source, node_docs, Rc::new(NaiveSorter(sorter)), &within, place);
-            while ranker.step() {}
-            let part = ranker.finish(false).unwrap();
-            all.docs.extend(part.docs);
-            all.candidates += part.candidates;
-            all.facts.used.extend(part.facts.used);
-            all.facts.profiles.extend(part.facts.profiles);
         }
-        all.docs.sort_by(|a, b| plan.compare(a, b));
-        all.docs.truncate(self.wanted);
-        let facts: ScoreFacts = all.facts;
-        let scorer = Scorer::new(&plan, &facts);
-        let id = |number: u32| self.docs[number as usize]["id"].as_i64().unwrap_or(0);
-        let score = |hit| block_on(scorer.score(hit, &Unpaced)).global();
-        (all.docs.iter().map(|hit| (id(hit.doc.0), score(hit))).collect(), all.candidates)
     }
 
     fn ids(&self, query: &str) -> Vec<i64> {
         self.run(query).0.into_iter().map(|(id, _)| id).collect()
     }
+}
+
+/// The answers of all partitions, one behind the other.
+fn rank_all(plan: &Arc<RankPlan>, sources: Vec<NaiveSource>, sorters: Vec<NaiveSorter>) -> RankedPart {
+    let count = sources.len() as u16;
+    let mut all = RankedPart::default();
+    for (number, (source, sorter)) in sources.into_iter().zip(sorters).enumerate() {
+        let within = source.documents().clone();
+        let place = (PartitionNo(number as u16), count);
+        let source: Rc<dyn TermSource> = Rc::new(source);
+        let node_docs = Rc::new(NodeDocs::new(plan.clone(), source.clone()));
+        let mut ranker = Ranker::new(plan.clone(), source, node_docs, Rc::new(sorter), &within, place);
+        while ranker.step() {}
+        let part = ranker.finish(false).unwrap();
+        all.docs.extend(part.docs);
+        all.candidates += part.candidates;
+        all.facts.used.extend(part.facts.used);
+        all.facts.profiles.extend(part.facts.profiles);
+    }
+    all
 }
 
 fn texts(texts: &[&str]) -> Vec<Value> {
