@@ -64,7 +64,7 @@ impl QueryCache {
 
     /// Keeps the facts of a node; they travel to the core that asked.
     pub fn keep_facts(&self, key: (NodeQuestion, bool), facts: &Arc<NodeFacts>) {
-        let lists = [&facts.prefixed, &facts.one_typo, &facts.two_typos];
+        let lists = [&facts.prefixed, &facts.prefixed_exact, &facts.one_typo, &facts.two_typos];
         let words = lists.iter().flat_map(|list| list.iter()).map(|word| word.len() + 32).sum::<usize>();
         self.facts.borrow_mut().keep(key, facts.clone(), words + facts.splits.len() * 8 + 128, KIND_BYTES);
     }

@@ -259,7 +259,8 @@ fn complete_node(node: &mut Node, found: &[&NodeFacts], wants_words: bool) {
     if derivations.prefix.is_some() {
         derivations.prefix = Some(prefix_mode(&derivations.text, found));
         if wants_words && matches!(derivations.prefix, Some(PrefixMode::List(_))) {
-            derivations.prefixed = union(found.iter().map(|facts| &facts.prefixed), PREFIX_WORDS_MAX);
+            let lists = found.iter().flat_map(|facts| [&facts.prefixed, &facts.prefixed_exact]);
+            derivations.prefixed = union(lists, PREFIX_WORDS_MAX);
         }
     }
 }

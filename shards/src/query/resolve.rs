@@ -40,6 +40,9 @@ pub struct NodeFacts {
     /// Words that begin with it: as many as decide how the prefix is looked up; none where there are [`Self::many`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prefixed: Vec<String>,
+    /// The words that are not tolerant and begin with a short prefix: they are not counted among those, but are shown as found.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prefixed_exact: Vec<String>,
     /// Tolerant words at cost 1.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub one_typo: Vec<String>,
@@ -146,11 +149,13 @@ impl NodeQuestion {
         source.prefixed(&self.text, &mut |word| {
             if !short || source.is_tolerant(word, fields) {
                 facts.prefixed.push(word.to_owned());
+            } else if facts.prefixed_exact.len() < PREFIX_WORDS_MAX {
+                facts.prefixed_exact.push(word.to_owned());
             }
             facts.prefixed.len() < limit
         });
         if short && facts.prefixed.len() == limit {
-            (facts.many, facts.prefixed) = (true, Vec::new());
+            (facts.many, facts.prefixed, facts.prefixed_exact) = (true, Vec::new(), Vec::new());
         }
     }
 

@@ -40,6 +40,7 @@ impl NodeFacts {
             word: found.iter().any(|facts| facts.word),
             many: found.iter().any(|facts| facts.many),
             prefixed: union(found.iter().map(|facts| &facts.prefixed), PREFIX_WORDS_MAX + 1),
+            prefixed_exact: union(found.iter().map(|facts| &facts.prefixed_exact), PREFIX_WORDS_MAX),
             one_typo: union(found.iter().map(|facts| &facts.one_typo), ONE_TYPO_MAX),
             two_typos: union(found.iter().map(|facts| &facts.two_typos), TWO_TYPOS_MAX),
             splits: split_counts(found),
@@ -48,6 +49,7 @@ impl NodeFacts {
         all.many |= text.len() <= PREFIX_TABLE_BYTES && all.prefixed.len() >= PREFIX_TABLE_WORDS;
         if all.many {
             all.prefixed.clear();
+            all.prefixed_exact.clear();
         }
         all
     }
@@ -146,6 +148,7 @@ impl QueryWords {
             facts.one_typo.len() <= ONE_TYPO_MAX
                 && facts.two_typos.len() <= TWO_TYPOS_MAX
                 && facts.prefixed.len() <= PREFIX_WORDS_MAX + 1
+                && facts.prefixed_exact.len() <= PREFIX_WORDS_MAX
                 && facts.splits.len() <= words.text.len()
         };
         let same = self.nodes.len() == graph.nodes.len()

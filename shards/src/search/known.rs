@@ -28,7 +28,10 @@ impl KnownFacts {
 
     /// Keeps the facts of a node.
     pub fn keep(&self, question: NodeQuestion, by_attribute: bool, facts: &SharedFacts) {
-        let words: usize = facts.iter().map(|f| f.prefixed.len() + f.one_typo.len() + f.two_typos.len()).sum();
+        let words: usize = facts
+            .iter()
+            .map(|f| f.prefixed.len() + f.prefixed_exact.len() + f.one_typo.len() + f.two_typos.len())
+            .sum();
         let kept = &mut self.0.borrow_mut()[usize::from(by_attribute)];
         kept.keep(question, facts.clone(), words + NODE_WEIGHT, WEIGHT_MAX);
     }
