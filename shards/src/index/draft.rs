@@ -159,7 +159,7 @@ impl Draft {
 
     /// Reads and checks all documents of an addition; returns the primary key and, for each document, its id and its record.
     async fn read(&mut self, addition: &Addition<'_>) -> Result<(Option<String>, Admitted), OpError> {
-        let mut key = self.key_for(addition.primary_key)?;
+        let key = self.key_for(addition.primary_key);
         let settings = self.settings.clone();
         let reserved = Reserved::new(&settings);
         let mut names = FieldNames::new(&mut self.fields);
@@ -167,9 +167,10 @@ impl Draft {
         let mut document = DocumentFields::default();
         let (mut record, mut found) = (Vec::new(), Segments::default());
         if !source.next(&mut names, &mut document)? {
-            return Ok((key, found));
+            // Without documents it does not matter which key is named.
+            return Ok((key.unwrap_or_else(|_| self.primary_key.clone()), found));
         }
-        let inferred = key.take().map_or_else(|| infer(&document, names.map()), Ok)?;
+        let inferred = key?.map_or_else(|| infer(&document, names.map()), Ok)?;
         let mut finder = KeyFinder::new(&inferred);
         let kind = match addition.method {
             Method::Replace => ChangeKind::Replace,
