@@ -1,5 +1,7 @@
 //! The words, phrases and negative words of a query text, with their positions.
 
+use std::ops::Range;
+
 use charabia::{SeparatorKind, Token, TokenKind};
 
 /// Tokens of a query that are read; what follows is ignored.
@@ -52,6 +54,8 @@ struct OpenPhrase {
 struct Parser<'q> {
     text: &'q str,
     parsed: ParsedQuery,
+    /// The bytes of the last words of which nothing is left.
+    vanished: Range<usize>,
     /// The position that the next word takes.
     position: u16,
     phrase: Option<OpenPhrase>,
@@ -59,7 +63,7 @@ struct Parser<'q> {
 
 /// Parses a query that was cut into `tokens`. `prefix_search` says whether the last word may be the beginning of a word.
 pub fn parse(text: &str, tokens: &[Token<'_>], prefix_search: bool) -> ParsedQuery {
-    let mut parser = Parser { text, parsed: ParsedQuery::default(), position: 0, phrase: None };
+    let mut parser = Parser { text, parsed: ParsedQuery::default(), vanished: 0..0, position: 0, phrase: None };
     let mut tokens = tokens.iter().take(TOKENS_MAX).peekable();
     while let Some(token) = tokens.next() {
         if parser.parsed.terms.len() == TERMS_MAX {
@@ -68,7 +72,10 @@ pub fn parse(text: &str, tokens: &[Token<'_>], prefix_search: bool) -> ParsedQue
         }
         match token.kind {
             // A lone accent of which nothing is left: no word stands there, and none before it may be a beginning.
-            TokenKind::Word | TokenKind::StopWord | TokenKind::Unknown if token.lemma().is_empty() => {}
+            TokenKind::Word | TokenKind::StopWord | TokenKind::Unknown if token.lemma().is_empty() => {
+                let start = parser.seen_from(token.byte_start);
+                parser.vanished = start..token.byte_end;
+            }
             TokenKind::Word | TokenKind::StopWord | TokenKind::Unknown => {
                 let is_last = tokens.peek().is_none();
                 let is_stop = token.kind == TokenKind::StopWord;
@@ -93,7 +100,7 @@ impl Parser<'_> {
                 phrase.position = position;
             }
             phrase.words.push((!is_stop).then(|| lemma.to_owned()));
-        } else if is_negated(self.text, byte_start) {
+        } else if is_negated(self.text, self.seen_from(byte_start)) {
             self.parsed.negatives.push(vec![Some(lemma.to_owned())]);
         } else if !is_stop || is_last {
             let kind = TermKind::Word { text: lemma.to_owned(), prefix: is_last && prefix_search };
@@ -105,7 +112,7 @@ impl Parser<'_> {
         let quotes = raw.matches('"').count();
         let mut negative = false;
         if let Some(at) = raw.rfind('"') {
-            negative = is_negated(self.text, byte_start + at);
+            negative = is_negated(self.text, self.seen_from(byte_start + at));
         }
         if quotes > 0 {
             let was_open = self.phrase.is_some();
@@ -121,6 +128,11 @@ impl Parser<'_> {
         if kind == SeparatorKind::Hard {
             self.position = self.position.saturating_add(HARD_SEPARATOR_EXTRA);
         }
+    }
+
+    /// Where that begins which is read at byte `at`, with the words right before it of which nothing is left.
+    fn seen_from(&self, at: usize) -> usize {
+        if self.vanished.end == at { self.vanished.start } else { at }
     }
 
     fn close_phrase(&mut self) {
@@ -190,6 +202,8 @@ mod tests {
             ("a -b c", "a@0, c*@2, -b"),
             ("a -\"b c\" d", "a@0, d*@3, -b c"),
             ("-7", "-7"),
+            ("a -\u{301}\"b c\"", "a@0, -b c"),
+            ("สมัชชา -้ข้อ", "สมชชา@0, -ขอ"),
             ("a-x", "a@0, x*@1"),
             ("- x", "x*@0"),
             ("--x", "x*@0"),
