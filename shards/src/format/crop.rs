@@ -50,11 +50,11 @@ pub fn window(tokens: &[Token<'_>], matches: &[TextMatch], words_max: usize) -> 
     window
 }
 
-/// What is shown around a phrase of more words than may be shown: as in the reference, all that is in front of it, and of the
-/// phrase itself so many words.
-fn up_to_word(tokens: &[Token<'_>], first: usize, words: usize) -> Range<usize> {
+/// What is shown around a phrase of more words than may be shown. As in the reference that is all in front of it, and of the
+/// phrase what comes before its first word too many, but for the token right before that: mostly a separator.
+fn up_to_word(tokens: &[Token<'_>], first: usize, words_max: usize) -> Range<usize> {
     let mut of_phrase = (first..tokens.len()).filter(|at| kind(&tokens[*at]) == Kind::Word);
-    0..of_phrase.nth(words.saturating_sub(1)).unwrap_or(first) + 1
+    0..of_phrase.nth(words_max).unwrap_or(tokens.len()).saturating_sub(1)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

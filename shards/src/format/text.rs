@@ -22,7 +22,7 @@ pub fn format_text(text: &str, tokens: &[Token<'_>], matches: &[TextMatch], styl
     if let Some(words_max) = style.words_max.filter(|words| *words > 0 && !tokens.is_empty()) {
         let shown = window(tokens, matches, words_max);
         start = tokens.get(shown.start).map_or(0, |token| token.byte_start);
-        end = tokens[..shown.end].last().map_or(text.len(), |token| token.byte_end.min(text.len()));
+        end = tokens[..shown.end].last().map_or(0, |token| token.byte_end.min(text.len()));
     }
     let mut shown = String::with_capacity(end - start + 16);
     if start > 0 {
