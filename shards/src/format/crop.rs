@@ -18,7 +18,7 @@ pub fn window(tokens: &[Token<'_>], matches: &[TextMatch], words_max: usize) -> 
             let (first, last) = (&matches[stretch.start], &matches[stretch.end - 1]);
             let shown = last.words.1 - first.words.0 + 1;
             if shown > words_max {
-                return up_to_word(tokens, first.first_token, words_max);
+                return long_phrase(tokens, first, words_max);
             }
             (first.first_token..last.last_token + 1, shown)
         }
@@ -50,11 +50,16 @@ pub fn window(tokens: &[Token<'_>], matches: &[TextMatch], words_max: usize) -> 
     window
 }
 
-/// What is shown around a phrase of more words than may be shown. As in the reference that is all in front of it, and of the
-/// phrase what comes before its first word too many, but for the token right before that: mostly a separator.
-fn up_to_word(tokens: &[Token<'_>], first: usize, words_max: usize) -> Range<usize> {
-    let mut of_phrase = (first..tokens.len()).filter(|at| kind(&tokens[*at]) == Kind::Word);
-    0..of_phrase.nth(words_max).unwrap_or(tokens.len()).saturating_sub(1)
+/// What is shown of a text around a phrase of more words than may be shown. As in the reference that is all in front of it, and
+/// so many of its words; but where a separator follows the phrase, the last token of these is left out, mostly a separator, too.
+fn long_phrase(tokens: &[Token<'_>], phrase: &TextMatch, words_max: usize) -> Range<usize> {
+    let mut words = (phrase.first_token..=phrase.last_token).filter(|at| kind(&tokens[*at]) == Kind::Word);
+    let end = words.nth(words_max).unwrap_or(phrase.last_token + 1);
+    let is_separator = |at: usize| tokens.get(at).is_some_and(|token| kind(token) != Kind::Word);
+    // At the end of a text the reference fails.
+    let at_end = phrase.last_token + 1 == tokens.len();
+    let shortened = if at_end { end > 0 && is_separator(end - 1) } else { is_separator(phrase.last_token + 1) };
+    0..end - usize::from(shortened && end > 0)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
