@@ -56,6 +56,8 @@ struct Parser<'q> {
     parsed: ParsedQuery,
     /// The bytes of the last words of which nothing is left.
     vanished: Range<usize>,
+    /// Where the last word ends: a minus in it says nothing of what follows.
+    word_end: usize,
     /// The position that the next word takes.
     position: u16,
     phrase: Option<OpenPhrase>,
@@ -63,7 +65,8 @@ struct Parser<'q> {
 
 /// Parses a query that was cut into `tokens`. `prefix_search` says whether the last word may be the beginning of a word.
 pub fn parse(text: &str, tokens: &[Token<'_>], prefix_search: bool) -> ParsedQuery {
-    let mut parser = Parser { text, parsed: ParsedQuery::default(), vanished: 0..0, position: 0, phrase: None };
+    let mut parser =
+        Parser { text, parsed: ParsedQuery::default(), vanished: 0..0, word_end: 0, position: 0, phrase: None };
     let mut tokens = tokens.iter().take(TOKENS_MAX).peekable();
     while let Some(token) = tokens.next() {
         if parser.parsed.terms.len() == TERMS_MAX {
@@ -80,6 +83,7 @@ pub fn parse(text: &str, tokens: &[Token<'_>], prefix_search: bool) -> ParsedQue
                 let is_last = tokens.peek().is_none();
                 let is_stop = token.kind == TokenKind::StopWord;
                 parser.word(token.lemma(), is_stop, is_last, prefix_search, token.byte_start);
+                parser.word_end = token.byte_end;
             }
             TokenKind::Separator(kind) => {
                 let end = token.byte_end.min(text.len());
@@ -100,7 +104,7 @@ impl Parser<'_> {
                 phrase.position = position;
             }
             phrase.words.push((!is_stop).then(|| lemma.to_owned()));
-        } else if is_negated(self.text, self.seen_from(byte_start)) {
+        } else if self.is_negated(byte_start) {
             self.parsed.negatives.push(vec![Some(lemma.to_owned())]);
         } else if !is_stop || is_last {
             let kind = TermKind::Word { text: lemma.to_owned(), prefix: is_last && prefix_search };
@@ -112,7 +116,7 @@ impl Parser<'_> {
         let quotes = raw.matches('"').count();
         let mut negative = false;
         if let Some(at) = raw.rfind('"') {
-            negative = is_negated(self.text, self.seen_from(byte_start + at));
+            negative = self.is_negated(byte_start + at);
         }
         if quotes > 0 {
             let was_open = self.phrase.is_some();
@@ -128,6 +132,14 @@ impl Parser<'_> {
         if kind == SeparatorKind::Hard {
             self.position = self.position.saturating_add(HARD_SEPARATOR_EXTRA);
         }
+    }
+
+    /// Whether a `-` that itself follows a blank or the start of the text stands right before what is read at byte `at`, and is no
+    /// part of a word.
+    fn is_negated(&self, at: usize) -> bool {
+        let at = self.seen_from(at);
+        let Some(before) = self.text.get(..at).and_then(|head| head.strip_suffix('-')) else { return false };
+        at > self.word_end && before.chars().next_back().is_none_or(char::is_whitespace)
     }
 
     /// Where that begins which is read at byte `at`, with the words right before it of which nothing is left.
@@ -148,12 +160,6 @@ impl Parser<'_> {
             self.parsed.terms.push(Term { kind, position: phrase.position, last_position });
         }
     }
-}
-
-/// Whether a `-` that itself follows a blank or the start of the text stands right before byte `at`.
-fn is_negated(text: &str, at: usize) -> bool {
-    let Some(before) = text.get(..at).and_then(|head| head.strip_suffix('-')) else { return false };
-    before.chars().next_back().is_none_or(char::is_whitespace)
 }
 
 #[cfg(test)]
