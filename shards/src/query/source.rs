@@ -215,6 +215,13 @@ impl FieldTable {
         self.all_tolerant
     }
 
+    /// The table of a search that looks into tolerant fields only; `None` where that is this one.
+    pub fn tolerant(&self) -> Option<Self> {
+        let narrow = |row: &FieldRow| FieldRow { searched: row.searched && row.tolerant, ..*row };
+        let rows = || self.rows.iter().map(narrow).collect();
+        (!self.all_tolerant).then(|| Self { rows: rows(), all_searched: false, ..self.clone() })
+    }
+
     /// Whether a word is one that is only found as written, by its shape.
     pub fn is_exact_word(&self, word: &str) -> bool {
         self.disable_on_numbers && word.chars().all(|c| c.is_numeric() || c.is_ascii_punctuation())

@@ -12,7 +12,7 @@ use super::plan::RankPlan;
 use crate::query::resolve::{
     Occurring, pair_docs, pair_docs_paced, phrase_docs, phrase_docs_paced, rest, word_docs, word_docs_paced,
 };
-use crate::query::{Node, NodeQuestion, Phrase, PrefixRange, PrefixTable, PrefixTableBuilder, TermSource};
+use crate::query::{FieldTable, Node, NodeQuestion, Phrase, PrefixRange, PrefixTable, PrefixTableBuilder, TermSource};
 
 /// Classes of a node; [`ANY_CLASS`] stands for all of them.
 pub const CLASSES: usize = 3;
@@ -23,6 +23,8 @@ pub const ANY_CLASS: u8 = 3;
 pub struct NodeDocs {
     plan: Arc<RankPlan>,
     source: Rc<dyn TermSource>,
+    /// The fields in which joined words are looked for, where these are not all that are searched.
+    tolerant_fields: Option<FieldTable>,
     classes: Vec<[OnceCell<Rc<RoaringBitmap>>; CLASSES + 1]>,
     tables: Vec<OnceCell<Rc<PrefixTable>>>,
     /// The documents of the tables, when not all fields are searched.
@@ -41,6 +43,7 @@ impl NodeDocs {
         let tables = plan.graph.nodes.iter().map(|_| OnceCell::new()).collect();
         let prefixed = plan.graph.nodes.iter().map(|_| OnceCell::new()).collect();
         Self {
+            tolerant_fields: plan.fields.tolerant(),
             plan,
             source,
             classes,
@@ -169,7 +172,8 @@ impl NodeDocs {
             for phrase in d.phrase.iter().chain(&d.synonyms) {
                 self.warm_phrase(phrase, pace).await;
             }
-            if plan.fields.searches_all() && plan.graph.node_rank(node).is_some() {
+            let narrowed = d.prefix.is_some() && !self.prefix_fields(node).searches_all();
+            if plan.fields.searches_all() && !narrowed && plan.graph.node_rank(node).is_some() {
                 continue;
             }
             if let Some((left, right)) = &d.split {
@@ -182,7 +186,7 @@ impl NodeDocs {
                 self.warm_word(&d.text, occurring(node), pace).await;
             }
             if d.prefix.is_some() {
-                let docs = self.table(at).docs_paced(&plan.fields, pace).await;
+                let docs = self.table(at).docs_paced(self.prefix_fields(node), pace).await;
                 let _ = self.prefixed[at].set(docs);
             }
             for class in [0, 1, 2, ANY_CLASS] {
@@ -264,13 +268,21 @@ impl NodeDocs {
             parts.push(self.word(&d.text, occurring(node)));
         }
         if d.prefix.is_some() {
-            let docs = || self.table(at).docs(&self.plan.fields);
+            let docs = || self.table(at).docs(self.prefix_fields(node));
             parts.push(self.prefixed[at].get_or_init(docs).clone());
         }
         parts.extend(d.synonyms.iter().map(|synonym| self.phrase(synonym)));
         match parts.as_slice() {
             [only] => only.clone(),
             _ => Rc::new(parts.iter().map(|docs| &**docs).union()),
+        }
+    }
+
+    /// Where words that begin with the text of a node are looked for.
+    fn prefix_fields(&self, node: &Node) -> &FieldTable {
+        match (&self.tolerant_fields, occurring(node)) {
+            (Some(fields), Occurring::Tolerantly) => fields,
+            _ => &self.plan.fields,
         }
     }
 
