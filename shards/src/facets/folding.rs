@@ -52,8 +52,6 @@ impl Folding {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn folded(text: &str) -> String {
@@ -68,9 +66,9 @@ mod tests {
     /// What looks like an accent is part of a letter in many scripts.
     #[test]
     fn marks_of_other_scripts_stay() {
-        assert_eq!(["अनु", "ຂໍ້", "йод"].map(folded), ["अनु", "ຂໍ້", "йод"].map(|text| folded(text)));
         assert_ne!(folded("अनु"), folded("अन"));
         assert_ne!(folded("ຂໍ້"), folded("ຂ"));
+        assert_ne!(folded("йод"), folded("иод"));
         assert_eq!(folded("ข้อ"), folded("ขอ"));
     }
 }

@@ -27,9 +27,10 @@ pub async fn count_facets(
     let exact = documents.len() <= EXACT_DOCUMENTS_MAX;
     let mut facets = Vec::with_capacity(plan.facets.len());
     for facet in &plan.facets {
-        let field = facet.field;
-        let mut counts = if exact { counter.by_document(field).await? } else { counter.by_value(field).await? };
-        if facet.order == FacetOrder::Count {
+        let (field, by_count) = (facet.field, facet.order == FacetOrder::Count);
+        let mut counts =
+            if exact { counter.by_document(field, by_count).await? } else { counter.by_value(field).await? };
+        if by_count {
             counts.all = counter.all_values(field).await?;
         }
         facets.push(counts);
@@ -45,10 +46,10 @@ pub(super) struct Counter<'c> {
 }
 
 impl Counter<'_> {
-    /// Reads every document's values.
-    pub async fn by_document(&self, field: FieldId) -> Result<FieldCounts, ColumnError> {
+    /// Reads every document's values; `with_lists` tells whether to keep which stand together.
+    pub async fn by_document(&self, field: FieldId, with_lists: bool) -> Result<FieldCounts, ColumnError> {
         if let Some(resident) = self.resident(field).await? {
-            let mut counts = Gathered::default();
+            let mut counts = Gathered::new(with_lists);
             let lists = resident.lists_of(self.documents, self.pace).await;
             for (number, (list, count, first)) in lists.into_iter().enumerate() {
                 if number % DOCUMENTS_PER_LOOK == 0 && self.pace.due() {
@@ -58,7 +59,7 @@ impl Counter<'_> {
             }
             return Ok(counts.finish());
         }
-        let mut counts = Gathered::default();
+        let mut counts = Gathered::new(with_lists);
         for (number, document) in self.documents.iter().map(LocalDocId).enumerate() {
             if number % DOCUMENTS_PER_LOOK == 0 && self.pace.due() {
                 self.pace.pause().await;

@@ -28,6 +28,15 @@ pub(super) struct FieldCounts {
     pub range: Option<(u64, u64)>,
     /// All values of the field, for the order by count; `None` when that is not asked for or there are too many.
     pub all: Option<AllValues>,
+    /// For the same order, the lists of several values, where documents were counted one by one.
+    pub lists: ValueLists,
+}
+
+/// Which values stand together in documents: lists of at least two, and how many documents have each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ValueLists {
+    pub numbers: Vec<(Box<[u64]>, u64)>,
+    pub strings: Vec<(Box<[Box<str>]>, u64)>,
 }
 
 /// The values that the documents of a field have, counted or not; sorted.
@@ -173,9 +182,34 @@ impl FacetCounts {
     pub fn values(&self) -> usize {
         let of = |counts: &FieldCounts| {
             let all = counts.all.as_ref().map_or(0, |all| all.numbers.len() + all.strings.len());
-            counts.numbers.len() + counts.strings.len() + all
+            counts.numbers.len() + counts.strings.len() + all + counts.lists.values()
         };
         self.facets.iter().map(of).sum()
+    }
+}
+
+impl ValueLists {
+    fn add(&mut self, values: &DocValues<'_>, count: u64) {
+        let numbers: Box<[u64]> = values.numbers().collect();
+        if numbers.len() > 1 {
+            self.numbers.push((numbers, count));
+        }
+        let strings: Box<[Box<str>]> = values.strings().map(|(value, _)| value.into()).collect();
+        if strings.len() > 1 {
+            self.strings.push((strings, count));
+        }
+    }
+
+    fn values(&self) -> usize {
+        let numbers = self.numbers.iter().map(|(values, _)| values.len());
+        numbers.chain(self.strings.iter().map(|(values, _)| values.len())).sum()
+    }
+
+    fn with(&self, other: &Self) -> Self {
+        Self {
+            numbers: self.numbers.iter().chain(&other.numbers).cloned().collect(),
+            strings: self.strings.iter().chain(&other.strings).cloned().collect(),
+        }
     }
 }
 
@@ -199,7 +233,7 @@ impl AllValues {
 impl FieldCounts {
     pub(super) fn new(numbers: Vec<(u64, u64)>, strings: StringCounts) -> Self {
         let range = numbers.first().zip(numbers.last()).map(|(least, greatest)| (least.0, greatest.0));
-        Self { numbers, strings, range, all: None }
+        Self { numbers, strings, range, all: None, lists: ValueLists::default() }
     }
 
     async fn with(&self, other: &Self, pace: &dyn Pace) -> Self {
@@ -209,7 +243,8 @@ impl FieldCounts {
             (Some(mine), Some(theirs)) => Some((mine.0.min(theirs.0), mine.1.max(theirs.1))),
             (mine, theirs) => mine.or(theirs),
         };
-        Self { numbers: merged_numbers(&self.numbers, &other.numbers, pace).await, strings, range, all }
+        let lists = self.lists.with(&other.lists);
+        Self { numbers: merged_numbers(&self.numbers, &other.numbers, pace).await, strings, range, all, lists }
     }
 }
 
@@ -234,11 +269,21 @@ async fn merged_numbers(mine: &[(u64, u64)], theirs: &[(u64, u64)], pace: &dyn P
 pub(super) struct Gathered<'v> {
     numbers: BTreeMap<u64, u64>,
     strings: BTreeMap<&'v str, StringCount<'v>>,
+    /// Kept only where they are asked for.
+    lists: Option<ValueLists>,
 }
 
 impl<'v> Gathered<'v> {
+    /// Nothing was counted yet; `with_lists` tells whether to keep which values stand together.
+    pub fn new(with_lists: bool) -> Self {
+        Self { lists: with_lists.then(ValueLists::default), ..Self::default() }
+    }
+
     /// Counts the values of `count` documents that have the same; `first` is the least of them.
     pub fn add(&mut self, values: DocValues<'v>, count: u64, first: DocId) {
+        if let Some(lists) = &mut self.lists {
+            lists.add(&values, count);
+        }
         for bits in values.numbers() {
             *self.numbers.entry(bits).or_default() += count;
         }
@@ -254,6 +299,7 @@ impl<'v> Gathered<'v> {
     pub fn finish(self) -> FieldCounts {
         let mut strings = StringCounts::default();
         self.strings.into_values().for_each(|counted| strings.push(counted));
-        FieldCounts::new(self.numbers.into_iter().collect(), strings)
+        let lists = self.lists.unwrap_or_default();
+        FieldCounts { lists, ..FieldCounts::new(self.numbers.into_iter().collect(), strings) }
     }
 }

@@ -122,9 +122,13 @@ async fn by_count<'c>(counts: &'c FieldCounts, pace: &dyn Pace) -> (Vec<(u64, u6
     let strings = sorted(counts.strings.iter(), falling, pace).await;
     let Some(all) = &counts.all else { return (numbers, strings) };
     let rank = |bits: u64| all.numbers.binary_search(&bits).unwrap_or_default();
-    let numbers = found_by_count(numbers, all.numbers.len(), |(bits, count)| (rank(*bits), *count));
+    let lists =
+        counts.lists.numbers.iter().map(|(list, count)| (list.iter().map(|bits| rank(*bits)).collect(), *count));
+    let numbers = found_by_count(numbers, all.numbers.len(), |(bits, count)| (rank(*bits), *count), lists);
     let rank = |value: &str| all.strings.binary_search_by(|other| (**other).cmp(value)).unwrap_or_default();
-    let strings = found_by_count(strings, all.strings.len(), |counted| (rank(counted.value), counted.count));
+    let lists =
+        counts.lists.strings.iter().map(|(list, count)| (list.iter().map(|value| rank(value)).collect(), *count));
+    let strings = found_by_count(strings, all.strings.len(), |counted| (rank(counted.value), counted.count), lists);
     (numbers, strings)
 }
 
@@ -150,15 +154,33 @@ async fn sorted<T>(items: impl Iterator<Item = T>, compare: impl Fn(&T, &T) -> O
 const NODE_VALUES: usize = 4;
 /// Nodes that a level of that tree has at least.
 const LEVEL_NODES_MIN: usize = 5;
+/// Up to so many values that are added at once are put into the tree one by one, after which it gets one level more at most;
+/// how many it has then follows from the tasks that made it. Here all of these are taken to have come at once.
+const ADDED_VALUES_MAX: usize = 1000;
+
+/// The levels of the tree of so many values, besides that of the values themselves.
+fn levels(values: usize) -> u32 {
+    if values <= ADDED_VALUES_MAX {
+        return u32::from(values >= NODE_VALUES * LEVEL_NODES_MIN);
+    }
+    let mut levels = 0;
+    while values.div_ceil(NODE_VALUES.pow(levels + 1)) >= LEVEL_NODES_MIN {
+        levels += 1;
+    }
+    levels
+}
 
 /// Puts values in the order in which a walk down that tree finds them by falling count. Of equal counts single values come
 /// before nodes, so a value that has the count of a node to itself comes after its equals; else the greater value is first.
-/// `place` gives a value's place among all values of the field, and its count.
-fn found_by_count<T>(values: Vec<T>, all: usize, place: impl Fn(&T) -> (usize, u64)) -> Vec<T> {
-    let mut levels = 0;
-    while all.div_ceil(NODE_VALUES.pow(levels + 1)) >= LEVEL_NODES_MIN {
-        levels += 1;
-    }
+/// `place` gives a value's place among all values of the field, and its count; `lists` the places of values that stand together
+/// in documents, and how many these are: a node counts each document once.
+fn found_by_count<T>(
+    values: Vec<T>,
+    all: usize,
+    place: impl Fn(&T) -> (usize, u64),
+    lists: impl Iterator<Item = (Vec<usize>, u64)>,
+) -> Vec<T> {
+    let levels = levels(all);
     let mut heap: BinaryHeap<(u64, Reverse<u32>, usize)> = BinaryHeap::new();
     let mut nodes: Vec<AHashMap<usize, u64>> = vec![AHashMap::new(); levels as usize + 1];
     let mut by_place: AHashMap<usize, T> = AHashMap::with_capacity(values.len());
@@ -168,6 +190,15 @@ fn found_by_count<T>(values: Vec<T>, all: usize, place: impl Fn(&T) -> (usize, u
             *nodes.entry(at / NODE_VALUES.pow(level as u32)).or_default() += count;
         }
         by_place.insert(at, value);
+    }
+    for (mut places, count) in lists {
+        places.sort_unstable();
+        for (level, nodes) in nodes.iter_mut().enumerate().skip(1) {
+            let node = |place: usize| place / NODE_VALUES.pow(level as u32);
+            for pair in places.windows(2).filter(|pair| node(pair[0]) == node(pair[1])) {
+                nodes.entry(node(pair[0])).and_modify(|known| *known = known.saturating_sub(count));
+            }
+        }
     }
     heap.extend(nodes[levels as usize].iter().map(|(at, count)| (*count, Reverse(levels), *at)));
     let mut found = Vec::with_capacity(by_place.len());

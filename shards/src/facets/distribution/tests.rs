@@ -125,7 +125,7 @@ proptest! {
         let counter = Counter { source: &facets, columns: facets.columns(), documents: &matching, pace: &Unpaced };
         for facet in &plan.facets {
             let by_value: FieldCounts = block_on(counter.by_value(facet.field)).expect("memory does not fail");
-            prop_assert_eq!(by_value, block_on(counter.by_document(facet.field)).expect("memory does not fail"));
+            prop_assert_eq!(by_value, block_on(counter.by_document(facet.field, false)).expect("memory does not fail"));
         }
         let whole = block_on(count_facets(&facets, &plan, &matching, &Unpaced)).expect("memory does not fail");
         let halves = [1, 0].map(|partition| {
