@@ -35,8 +35,8 @@ pub(super) struct FieldCounts {
 /// Which values stand together in documents: lists of at least two, and how many documents have each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ValueLists {
-    pub numbers: Vec<(Box<[u64]>, u64)>,
-    pub strings: Vec<(Box<[Box<str>]>, u64)>,
+    pub numbers: BTreeMap<Box<[u64]>, u64>,
+    pub strings: BTreeMap<Box<[Box<str>]>, u64>,
 }
 
 /// The values that the documents of a field have, counted or not; sorted.
@@ -192,24 +192,28 @@ impl ValueLists {
     fn add(&mut self, values: &DocValues<'_>, count: u64) {
         let numbers: Box<[u64]> = values.numbers().collect();
         if numbers.len() > 1 {
-            self.numbers.push((numbers, count));
+            *self.numbers.entry(numbers).or_default() += count;
         }
         let strings: Box<[Box<str>]> = values.strings().map(|(value, _)| value.into()).collect();
         if strings.len() > 1 {
-            self.strings.push((strings, count));
+            *self.strings.entry(strings).or_default() += count;
         }
     }
 
     fn values(&self) -> usize {
-        let numbers = self.numbers.iter().map(|(values, _)| values.len());
-        numbers.chain(self.strings.iter().map(|(values, _)| values.len())).sum()
+        let numbers = self.numbers.keys().map(|values| values.len());
+        numbers.chain(self.strings.keys().map(|values| values.len())).sum()
     }
 
     fn with(&self, other: &Self) -> Self {
-        Self {
-            numbers: self.numbers.iter().chain(&other.numbers).cloned().collect(),
-            strings: self.strings.iter().chain(&other.strings).cloned().collect(),
+        let mut all = self.clone();
+        for (values, count) in &other.numbers {
+            *all.numbers.entry(values.clone()).or_default() += count;
         }
+        for (values, count) in &other.strings {
+            *all.strings.entry(values.clone()).or_default() += count;
+        }
+        all
     }
 }
 
