@@ -28,8 +28,8 @@ pub(super) struct FieldCounts {
     pub range: Option<(u64, u64)>,
     /// All values of the field, for the order by count; `None` when that is not asked for or there are too many.
     pub all: Option<AllValues>,
-    /// For the same order, the lists of several values, where documents were counted one by one.
-    pub lists: ValueLists,
+    /// For the same order, the lists of several values; `None` where documents were not counted one by one, or these are many.
+    pub lists: Option<ValueLists>,
 }
 
 /// Which values stand together in documents: lists of at least two, and how many documents have each.
@@ -182,7 +182,7 @@ impl FacetCounts {
     pub fn values(&self) -> usize {
         let of = |counts: &FieldCounts| {
             let all = counts.all.as_ref().map_or(0, |all| all.numbers.len() + all.strings.len());
-            counts.numbers.len() + counts.strings.len() + all + counts.lists.values()
+            counts.numbers.len() + counts.strings.len() + all + counts.lists.as_ref().map_or(0, ValueLists::values)
         };
         self.facets.iter().map(of).sum()
     }
@@ -205,7 +205,12 @@ impl ValueLists {
         numbers.chain(self.strings.keys().map(|values| values.len())).sum()
     }
 
-    fn with(&self, other: &Self) -> Self {
+    /// As few as are put into order in one step. More in one partition are more in all, however documents are spread.
+    fn are_few(&self) -> bool {
+        self.values() <= RANKED_VALUES_MAX
+    }
+
+    fn with(&self, other: &Self) -> Option<Self> {
         let mut all = self.clone();
         for (values, count) in &other.numbers {
             *all.numbers.entry(values.clone()).or_default() += count;
@@ -213,7 +218,7 @@ impl ValueLists {
         for (values, count) in &other.strings {
             *all.strings.entry(values.clone()).or_default() += count;
         }
-        all
+        Some(all).filter(Self::are_few)
     }
 }
 
@@ -237,7 +242,7 @@ impl AllValues {
 impl FieldCounts {
     pub(super) fn new(numbers: Vec<(u64, u64)>, strings: StringCounts) -> Self {
         let range = numbers.first().zip(numbers.last()).map(|(least, greatest)| (least.0, greatest.0));
-        Self { numbers, strings, range, all: None, lists: ValueLists::default() }
+        Self { numbers, strings, range, all: None, lists: None }
     }
 
     async fn with(&self, other: &Self, pace: &dyn Pace) -> Self {
@@ -247,7 +252,7 @@ impl FieldCounts {
             (Some(mine), Some(theirs)) => Some((mine.0.min(theirs.0), mine.1.max(theirs.1))),
             (mine, theirs) => mine.or(theirs),
         };
-        let lists = self.lists.with(&other.lists);
+        let lists = self.lists.as_ref().zip(other.lists.as_ref()).and_then(|(mine, theirs)| mine.with(theirs));
         Self { numbers: merged_numbers(&self.numbers, &other.numbers, pace).await, strings, range, all, lists }
     }
 }
@@ -303,7 +308,7 @@ impl<'v> Gathered<'v> {
     pub fn finish(self) -> FieldCounts {
         let mut strings = StringCounts::default();
         self.strings.into_values().for_each(|counted| strings.push(counted));
-        let lists = self.lists.unwrap_or_default();
+        let lists = self.lists.filter(ValueLists::are_few);
         FieldCounts { lists, ..FieldCounts::new(self.numbers.into_iter().collect(), strings) }
     }
 }

@@ -8,7 +8,7 @@ use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use storage_engine::vector::Pace;
 
-use super::counts::{FacetCounts, FieldCounts, StringCount, VALUES_PER_LOOK};
+use super::counts::{FacetCounts, FieldCounts, StringCount, VALUES_PER_LOOK, ValueLists};
 use super::{EXACT_DOCUMENTS_MAX, FacetPlan};
 use crate::facets::normalise::{number_of_bits, number_text};
 use crate::rank::runs::Runs;
@@ -76,7 +76,9 @@ async fn shown(
     let of_number = |(bits, count): (u64, u64)| (number_text(number_of_bits(bits)), count);
     let of_string = |counted: StringCount<'_>| (counted.spelling.to_owned(), counted.count);
     if order == FacetOrder::Count {
-        let (numbers, strings) = by_count(counts, pace).await;
+        // Partitions of fewer documents each may know more, which must not show.
+        let lists = counts.lists.as_ref().filter(|_| documents <= EXACT_DOCUMENTS_MAX);
+        let (numbers, strings) = by_count(counts, lists, pace).await;
         let (mut numbers, mut strings) = (numbers.into_iter().map(of_number), strings.into_iter().map(of_string));
         return walked([&mut numbers, &mut strings], values_max, pace).await;
     }
@@ -114,7 +116,11 @@ async fn walked(
 }
 
 /// The values by falling count.
-async fn by_count<'c>(counts: &'c FieldCounts, pace: &dyn Pace) -> (Vec<(u64, u64)>, Vec<StringCount<'c>>) {
+async fn by_count<'c>(
+    counts: &'c FieldCounts,
+    lists: Option<&ValueLists>,
+    pace: &dyn Pace,
+) -> (Vec<(u64, u64)>, Vec<StringCount<'c>>) {
     let numbers = counts.numbers.iter().copied();
     let numbers = sorted(numbers, |left, right| (right.1, right.0).cmp(&(left.1, left.0)), pace).await;
     let falling =
@@ -122,13 +128,14 @@ async fn by_count<'c>(counts: &'c FieldCounts, pace: &dyn Pace) -> (Vec<(u64, u6
     let strings = sorted(counts.strings.iter(), falling, pace).await;
     let Some(all) = &counts.all else { return (numbers, strings) };
     let rank = |bits: u64| all.numbers.binary_search(&bits).unwrap_or_default();
-    let lists =
-        counts.lists.numbers.iter().map(|(list, count)| (list.iter().map(|bits| rank(*bits)).collect(), *count));
-    let numbers = found_by_count(numbers, all.numbers.len(), |(bits, count)| (rank(*bits), *count), lists);
+    let of_numbers = lists.into_iter().flat_map(|lists| &lists.numbers);
+    let of_numbers = of_numbers.map(|(list, count)| (list.iter().map(|bits| rank(*bits)).collect(), *count));
+    let numbers = found_by_count(numbers, all.numbers.len(), |(bits, count)| (rank(*bits), *count), of_numbers);
     let rank = |value: &str| all.strings.binary_search_by(|other| (**other).cmp(value)).unwrap_or_default();
-    let lists =
-        counts.lists.strings.iter().map(|(list, count)| (list.iter().map(|value| rank(value)).collect(), *count));
-    let strings = found_by_count(strings, all.strings.len(), |counted| (rank(counted.value), counted.count), lists);
+    let of_strings = lists.into_iter().flat_map(|lists| &lists.strings);
+    let of_strings = of_strings.map(|(list, count)| (list.iter().map(|value| rank(value)).collect(), *count));
+    let strings =
+        found_by_count(strings, all.strings.len(), |counted| (rank(counted.value), counted.count), of_strings);
     (numbers, strings)
 }
 
