@@ -11,6 +11,7 @@ use futures_util::future::{Either, select};
 use shards::mesh::Mesh;
 use shards::placement::{default_core_count, host_cpus, memory_bytes};
 use shards::runtime::{CoresConfig, Runtime, run_cores};
+use shards::text::morphology::Morphology;
 use storage_engine::io::uring::UringDisk;
 
 use crate::api::router::Router;
@@ -65,6 +66,7 @@ fn run(options: Options) -> Result<u8, StartError> {
     preflight::check_io_uring()?;
     let tls = Tls::load(&options.tls)?;
     let _lock = preflight::lock_directory(&options.db_path)?;
+    Morphology::load(options.japanese_dictionary.as_deref(), options.korean_dictionary.as_deref())?.install();
     let import = imports::begin(&options)?;
     let served = serve(options, import.clone(), open_files, tls);
     if let Some(import) = import {

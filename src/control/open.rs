@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use shards::runtime::{Queue as RunQueue, Runtime};
+use shards::text::morphology;
 use shards::timestamp::Timestamp;
 use uuid::{Builder, Uuid};
 
@@ -84,6 +85,7 @@ impl Start {
     /// Opens every index, and ends the batches that the store has not heard of. Gives their tasks.
     async fn open_indexes(&mut self) -> Result<Vec<TaskUid>, ControlError> {
         let mut ended = Vec::new();
+        self.warn_of_dictionaries();
         for (name, entry) in self.recovered.indexes.clone() {
             let (view, record) = self.open_index(&name, &entry).await?;
             self.views.insert(name.as_str().into(), view);
@@ -96,6 +98,20 @@ impl Start {
             }
         }
         Ok(ended)
+    }
+
+    /// Queries are cut by the dictionaries of this start, what an index holds by those that it was made with.
+    fn warn_of_dictionaries(&self) {
+        let now = morphology::identity();
+        let others = self.recovered.indexes.iter().filter(|(_, entry)| entry.dictionaries != now);
+        let names: Vec<&str> = others.map(|(name, _)| name.as_str()).collect();
+        if !names.is_empty() {
+            tracing::warn!(
+                indexes = names.join(", "),
+                "made with other dictionaries for Japanese and Korean: texts in these languages may not be found; start with \
+                 the same dictionaries, or make the indexes anew from a dump"
+            );
+        }
     }
 
     async fn open_index(&self, name: &str, entry: &IndexEntry) -> Result<Opened, ControlError> {

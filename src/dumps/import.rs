@@ -15,6 +15,7 @@ use roaring::RoaringBitmap;
 use serde_json::Value;
 use shards::engine::{Batch, BatchOp, IndexView, Method, PayloadFormat};
 use shards::runtime::Runtime;
+use shards::text::morphology;
 use shards::timestamp::Timestamp;
 use uuid::{Builder, Uuid};
 
@@ -215,7 +216,7 @@ impl Import<'_> {
             };
             view = self.commit(&name, view, Batch { ops: vec![add], now: updated_at, ..Batch::default() }).await?;
         }
-        Ok((name, IndexEntry { id, created_at, made: true }))
+        Ok((name, IndexEntry { id, created_at, made: true, dictionaries: morphology::identity() }))
     }
 
     /// Makes a change of an index durable. The record is empty: no task is behind it.

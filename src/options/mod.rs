@@ -84,6 +84,10 @@ pub struct Options {
     pub partitions: Option<u16>,
     /// How long a core looks for work before it sleeps; `None` for what suits the machine.
     pub idle_spin: Option<Duration>,
+    /// Folder of the dictionary for Japanese.
+    pub japanese_dictionary: Option<PathBuf>,
+    /// Folder of the dictionary for Korean.
+    pub korean_dictionary: Option<PathBuf>,
     /// Largest body of a request, unpacked, in bytes.
     pub payload_bytes_max: u64,
     /// How much the log tells.
@@ -235,6 +239,8 @@ impl Values {
             cores: self.at_least_one("cores")?,
             partitions: self.at_least_one("partitions")?,
             idle_spin: self.value::<u32>("idle-spin-us")?.map(|us| Duration::from_micros(us.into())),
+            japanese_dictionary: self.path("japanese-dictionary"),
+            korean_dictionary: self.path("korean-dictionary"),
             payload_bytes_max: self.required::<ByteSize>("http-payload-size-limit")?.0,
             log_level: self.required("log-level")?,
             logs_mode: self.required("experimental-logs-mode")?,

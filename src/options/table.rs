@@ -79,6 +79,8 @@ pub const FLAGS: &[Flag] = &[
         "",
         "Microseconds that a core looks for work before it sleeps; by default 100 where the cores have all processors",
     ),
+    flag("japanese-dictionary", Kind::Path, "", "Folder of a lindera dictionary by which Japanese is cut into words"),
+    flag("korean-dictionary", Kind::Path, "", "Folder of a lindera dictionary by which Korean is cut into words"),
     flag("no-analytics", Kind::Switch, "", "Accepted; nothing is ever sent"),
     flag("http-payload-size-limit", Kind::Size, "100 MB", "Largest body of a request, unpacked"),
     flag("log-level", Kind::Text, "INFO", "OFF, ERROR, WARN, INFO, DEBUG or TRACE"),

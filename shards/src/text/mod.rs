@@ -5,6 +5,7 @@ mod bit_parallel;
 mod char_automaton;
 pub mod dictionary;
 mod dictionary_walk;
+pub mod morphology;
 pub mod postings;
 pub mod segmenter;
 #[cfg(test)]

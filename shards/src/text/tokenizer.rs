@@ -4,13 +4,18 @@
 //! [`TextTokenizer::visit`], which has a short cut for ASCII text under the default separators: the same words at a fraction
 //! of the time, because no token has to be built and no language detected. A property test holds the two equal.
 
-use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use charabia::normalizer::NormalizerOption;
-use charabia::{Language, SeparatorKind, Token, TokenKind, Tokenizer, TokenizerBuilder};
+use aho_corasick::{AhoCorasick, MatchKind};
+use charabia::normalizer::{ClassifierOption, NormalizerOption};
+use charabia::segmenter::DEFAULT_SEPARATOR_AHO;
+use charabia::separators::DEFAULT_SEPARATORS;
+use charabia::{Language, Normalize, Segment, SeparatorKind, Token, TokenKind};
 use self_cell::self_cell;
 
+use super::morphology::{self, Morphology};
 use crate::settings::{Settings, matches_pattern};
 
 /// What one token means for positions.
@@ -25,63 +30,63 @@ pub enum Piece<'a> {
 }
 
 /// The texts that a tokenizer refers to.
-#[derive(Clone)]
 struct Sources {
     stop_words: Option<fst::Set<Vec<u8>>>,
     separators: Option<Vec<String>>,
-    dictionary: Vec<String>,
-}
-
-#[derive(Default)]
-struct Slices<'a> {
-    separators: Vec<&'a str>,
-    dictionary: Vec<&'a str>,
 }
 
 self_cell!(
-    struct Words {
+    struct Separators {
         owner: Sources,
         #[covariant]
-        dependent: Slices,
+        dependent: Strings,
     }
 );
 
+type Strings<'a> = Option<Vec<&'a str>>;
+
 self_cell!(
-    struct Configured {
-        owner: Words,
-        #[not_covariant]
-        dependent: Tokenizer,
+    struct Normalisers {
+        owner: Separators,
+        #[covariant]
+        dependent: Options,
     }
 );
+
+/// How tokens are classified and written.
+struct Options<'a> {
+    /// For queries and documents.
+    indexed: NormalizerOption<'a>,
+    /// For texts that are shown.
+    shown: NormalizerOption<'a>,
+}
 
 /// The tokenizer of one index. Not cheap to build (an automaton when separators or dictionary words are set): keep it for an
 /// epoch.
 pub struct TextTokenizer {
-    configured: Configured,
-    /// For texts that are shown; made when the first one is.
-    showing: OnceCell<Configured>,
-    sources: Sources,
+    normalisers: Normalisers,
+    /// Finds separators, and words that are cut in one piece; `None` for the default separators alone.
+    automaton: Option<AhoCorasick>,
+    morphology: Option<Arc<Morphology>>,
     rules: Vec<(Vec<String>, Vec<Language>)>,
-    stop_words: Option<fst::Set<Vec<u8>>>,
     plain: bool,
 }
 
 impl TextTokenizer {
-    /// The tokenizer that these settings ask for.
+    /// The tokenizer that these settings ask for, with the dictionaries that are installed.
     pub fn new(settings: &Settings) -> Self {
-        let sources = Sources {
-            stop_words: stop_word_set(settings),
-            separators: effective_separators(settings),
-            dictionary: settings.dictionary.iter().cloned().collect(),
-        };
-        let plain = sources.separators.is_none() && sources.dictionary.is_empty();
-        let configured = configure(sources.clone(), false);
+        Self::with_morphology(settings, morphology::installed())
+    }
+
+    pub(super) fn with_morphology(settings: &Settings, morphology: Option<Arc<Morphology>>) -> Self {
+        let sources = Sources { stop_words: stop_word_set(settings), separators: effective_separators(settings) };
+        let plain = sources.separators.is_none() && settings.dictionary.is_empty();
+        let automaton = if plain { None } else { automaton(sources.separators.as_deref(), &settings.dictionary) };
         let rules = settings.localized_attributes.iter().flatten().map(|rule| {
             let languages = rule.locales.iter().filter_map(Language::from_code).collect();
             (rule.attribute_patterns.clone(), languages)
         });
-        let stop_words = sources.stop_words.clone();
-        Self { configured, showing: OnceCell::new(), sources, rules: rules.collect(), stop_words, plain }
+        Self { normalisers: normalisers(sources), automaton, morphology, rules: rules.collect(), plain }
     }
 
     /// The languages that the first matching rule of `localizedAttributes` allows in a field; `None` lets the text decide.
@@ -93,25 +98,34 @@ impl TextTokenizer {
 
     /// The tokens of a text, in order, separators included.
     pub fn tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
-        self.configured.with_dependent(|_, tokenizer| tokenizer.tokenize_with_allow_list(text, languages).collect())
+        self.first_tokens(text, languages, usize::MAX)
     }
 
     /// The first `count` tokens of a text, cut no further than that takes.
     pub fn first_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>, count: usize) -> Vec<Token<'t>> {
-        let first = |_: &Words, tokenizer: &Tokenizer<'_>| {
-            tokenizer.tokenize_with_allow_list(text, languages).take(count).collect()
-        };
-        self.configured.with_dependent(first)
+        let mut found = Vec::new();
+        if count == 0 {
+            return found;
+        }
+        // That it broke off is what was asked for.
+        let _ = self.each_segment(text, languages, |token| {
+            found.push(token.normalize(&self.normalisers.borrow_dependent().indexed));
+            if found.len() < count { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        found
     }
 
     /// The tokens of a text that is shown: stop words are words, and each token knows how long its characters were.
     pub fn shown_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
-        if self.stop_words.is_none() && text.is_ascii() {
+        if self.stop_words().is_none() && text.is_ascii() {
             return self.tokens(text, languages);
         }
-        let without_stop_words = || configure(Sources { stop_words: None, ..self.sources.clone() }, true);
-        let showing = self.showing.get_or_init(without_stop_words);
-        showing.with_dependent(|_, tokenizer| tokenizer.tokenize_with_allow_list(text, languages).collect())
+        let mut found = Vec::new();
+        let _ = self.each_segment(text, languages, |token| {
+            found.push(token.normalize(&self.normalisers.borrow_dependent().shown));
+            ControlFlow::Continue(())
+        });
+        found
     }
 
     /// Calls `each` with every piece of a text in order, until it breaks off. `scratch` is overwritten.
@@ -126,15 +140,37 @@ impl TextTokenizer {
         let _ = if self.plain && languages.is_none() && text.is_ascii() {
             self.visit_ascii(text, scratch, &mut each)
         } else {
-            self.configured.with_dependent(|_, tokenizer| {
-                tokenizer.tokenize_with_allow_list(text, languages).try_for_each(|token| match token.kind {
+            self.each_segment(text, languages, |token| {
+                let token = token.normalize(&self.normalisers.borrow_dependent().indexed);
+                match token.kind {
                     TokenKind::Word => each(Piece::Word(token.lemma())),
                     TokenKind::StopWord => each(Piece::StopWord),
                     TokenKind::Separator(kind) => each(Piece::Separator(kind)),
                     TokenKind::Unknown => ControlFlow::Continue(()),
-                })
+                }
             })
         };
+    }
+
+    /// Calls `each` with every piece as it is written, in order, until it breaks off.
+    fn each_segment<'t>(
+        &self,
+        text: &'t str,
+        languages: Option<&[Language]>,
+        each: impl FnMut(Token<'t>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut segments = text.segment_with_option(self.automaton.as_ref(), languages);
+        match &self.morphology {
+            None => segments.try_for_each(each),
+            Some(morphology) => {
+                let whole = self.automaton.as_ref().unwrap_or(&DEFAULT_SEPARATOR_AHO);
+                morphology.recut(text, segments, whole).try_for_each(each)
+            }
+        }
+    }
+
+    fn stop_words(&self) -> Option<&fst::Set<Vec<u8>>> {
+        self.normalisers.borrow_owner().borrow_owner().stop_words.as_ref()
     }
 
     fn visit_ascii(
@@ -179,7 +215,7 @@ impl TextTokenizer {
             scratch.push_str(word);
         }
         // Stop words are told by the case they are written in, hence before folding.
-        if self.stop_words.as_ref().is_some_and(|set| set.contains(&scratch)) {
+        if self.stop_words().is_some_and(|set| set.contains(&scratch)) {
             return Piece::StopWord;
         }
         scratch.make_ascii_lowercase();
@@ -187,30 +223,38 @@ impl TextTokenizer {
     }
 }
 
-fn configure(sources: Sources, char_maps: bool) -> Configured {
-    let words = Words::new(sources, |sources| Slices {
-        separators: sources.separators.iter().flatten().map(String::as_str).collect(),
-        dictionary: sources.dictionary.iter().map(String::as_str).collect(),
+fn normalisers(sources: Sources) -> Normalisers {
+    let separators = Separators::new(sources, |sources| {
+        sources.separators.as_ref().map(|separators| separators.iter().map(String::as_str).collect())
     });
-    Configured::new(words, |words| {
-        let mut builder = TokenizerBuilder::new();
-        builder.create_char_map(char_maps);
-        if let Some(stop_words) = &words.borrow_owner().stop_words {
-            builder.stop_words(stop_words);
-        }
-        if words.borrow_owner().separators.is_some() {
-            builder.separators(&words.borrow_dependent().separators);
-        }
-        if !words.borrow_dependent().dictionary.is_empty() {
-            builder.words_dict(&words.borrow_dependent().dictionary);
-        }
-        builder.into_tokenizer()
+    Normalisers::new(separators, |owner| {
+        let option = |stop_words, create_char_map| NormalizerOption {
+            create_char_map,
+            lossy: true,
+            classifier: ClassifierOption { stop_words, separators: owner.borrow_dependent().as_deref() },
+        };
+        let stop_words = owner.borrow_owner().stop_words.as_ref();
+        // The bytes are those of a set already.
+        let stop_words = stop_words.and_then(|set| fst::Set::new(set.as_fst().as_bytes()).ok());
+        Options { indexed: option(stop_words, false), shown: option(None, true) }
     })
+}
+
+/// Finds separators and the words of the setting `dictionary`, the longest first.
+fn automaton(separators: Option<&[String]>, dictionary: &BTreeSet<String>) -> Option<AhoCorasick> {
+    let words = dictionary.iter().map(String::as_str);
+    let patterns: Vec<&str> = match separators {
+        Some(separators) => words.chain(separators.iter().map(String::as_str)).collect(),
+        None => words.chain(DEFAULT_SEPARATORS.iter().copied()).collect(),
+    };
+    let patterns = patterns.into_iter().filter(|text| !text.is_empty());
+    let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(patterns);
+    // It cannot be built when its states cannot be numbered in 31 bits; no settings are as large.
+    automaton.ok().filter(|automaton| automaton.patterns_len() != 0)
 }
 
 /// The form in which stop words are kept: compatibility-decomposed, without control characters, case and accents kept.
 pub fn normalise_stop_word(word: &str) -> String {
-    use charabia::Normalize;
     word.normalize(&NormalizerOption { lossy: false, ..NormalizerOption::default() }).into_owned()
 }
 
@@ -223,7 +267,7 @@ fn effective_separators(settings: &Settings) -> Option<Vec<String>> {
     if settings.separator_tokens.is_empty() && settings.non_separator_tokens.is_empty() {
         return None;
     }
-    let defaults = charabia::separators::DEFAULT_SEPARATORS.iter().map(|text| (*text).to_owned());
+    let defaults = DEFAULT_SEPARATORS.iter().map(|text| (*text).to_owned());
     let all = defaults.chain(settings.separator_tokens.iter().cloned());
     Some(all.filter(|text| !settings.non_separator_tokens.contains(text)).collect())
 }
@@ -258,8 +302,6 @@ const ASCII: [Ascii; 256] = {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
 
     use super::*;

@@ -74,6 +74,9 @@ pub struct IndexEntry {
     /// Whether its storage has been made. The entry comes first, so that no storage is ever without an entry; after a
     /// crash in between the storage is made at the start.
     pub made: bool,
+    /// The dictionaries by which its texts are cut, as [`shards::text::morphology::identity`] had them when it was made.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub dictionaries: String,
 }
 
 /// What was decided together and becomes durable together.

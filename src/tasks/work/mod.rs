@@ -18,6 +18,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use shards::engine::{Batch as Operations, IndexView};
 use shards::error::UserError;
+use shards::text::morphology;
 use uuid::Builder;
 
 use super::batcher::Work;
@@ -133,7 +134,7 @@ async fn create_index(run: &Run<'_>, name: &str) -> Result<Result<Arc<IndexView>
     let plane = run.plane;
     let (high, low) = (plane.runtime.random_u64(), plane.runtime.random_u64());
     let id = Builder::from_random_bytes((u128::from(high) << 64 | u128::from(low)).to_be_bytes()).into_uuid();
-    let entry = IndexEntry { id, created_at: plane.now(), made: false };
+    let entry = IndexEntry { id, created_at: plane.now(), made: false, dictionaries: morphology::identity() };
     let changes = Changes { indexes: vec![(name.into(), Some(entry.clone()))], ..Changes::default() };
     match plane.store.commit(changes).await {
         Ok(()) => {}
