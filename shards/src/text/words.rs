@@ -1,8 +1,9 @@
 //! Where the words of a field stand.
 //!
 //! Positions count from 0 in each field: +1 from word to word, +8 over a hard separator and from one value of the field to
-//! the next (array items, values of the same path in different objects; an empty text or a null counts as a value). Stop words
-//! and words that are too long take a position without being indexed, but at the end of a value they do not move the next one.
+//! the next (array items, values of the same path in different objects; an empty text or a null counts as a value). Stop words,
+//! words that are too long and words of blanks alone take a position without being indexed, but at the end of a value they do
+//! not move the next one. Words have blanks at their ends where blanks do not separate; they are indexed without.
 
 use std::ops::ControlFlow;
 
@@ -63,7 +64,8 @@ impl FieldCursor {
                         return ControlFlow::Break(());
                     }
                     if let Piece::Word(word) = piece
-                        && word.len() <= WORD_BYTES_MAX
+                        && let word = word.trim()
+                        && (1..=WORD_BYTES_MAX).contains(&word.len())
                     {
                         last = position;
                         each(word, position as u16);
@@ -175,5 +177,19 @@ mod tests {
     #[test]
     fn numbers_with_punctuation_are_numeric() {
         assert!(is_numeric("42") && is_numeric("3$") && is_numeric("٣") && !is_numeric("4x4"));
+    }
+
+    #[test]
+    fn blanks_that_do_not_separate_are_not_indexed() {
+        let settings = Settings {
+            non_separator_tokens: [" ".to_owned()].into(),
+            dictionary: ["of".to_owned()].into(),
+            ..Settings::default()
+        };
+        let words = |text: &str| positions(&settings, &[Some(text)]);
+        let wanted =
+            |words: &[(&str, u16)]| words.iter().map(|(word, at)| ((*word).to_owned(), *at)).collect::<Vec<_>>();
+        assert_eq!(words("king of the hill"), wanted(&[("king", 0), ("of", 1), ("the hill", 2)]));
+        assert_eq!(words("of of"), wanted(&[("of", 0), ("of", 2)]));
     }
 }
