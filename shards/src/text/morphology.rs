@@ -6,6 +6,7 @@
 //! Matsumoto, "Applying Conditional Random Fields to Japanese Morphological Analysis", 2004).
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -15,6 +16,7 @@ use aho_corasick::AhoCorasick;
 use charabia::{Language, Script, Token};
 use lindera::LinderaResult;
 use lindera::dictionary::Dictionary;
+use lindera::error::LinderaError;
 use lindera::mode::{Mode, Penalty};
 use lindera::segmenter::Segmenter;
 use xxhash_rust::xxh3::Xxh3;
@@ -60,12 +62,12 @@ impl Morphology {
         {
             let Some(path) = path else { continue };
             let failed = |reason: String| DictionaryError { path: path.to_owned(), reason };
-            let dictionary = Dictionary::load_from_path(path).map_err(|error| failed(format!("{error:#}")))?;
+            let dictionary = Dictionary::load_from_path(path).map_err(|error| failed(told(&error)))?;
             let hash = hash_of(path).map_err(|error| failed(error.to_string()))?;
             let name = &dictionary.metadata.name;
             tracing::info!(path = %path.display(), name, language, "dictionary read");
             loaded.identity += &format!("{language}:{name}:{hash:016x};");
-            *segmenter = Some(segmenter_of(dictionary).map_err(|error| failed(format!("{error:#}")))?);
+            *segmenter = Some(segmenter_of(dictionary).map_err(|error| failed(told(&error)))?);
         }
         Ok(loaded)
     }
@@ -102,6 +104,11 @@ fn segmenter_of(dictionary: Dictionary) -> LinderaResult<Segmenter> {
     // Blanks are words where a setting says that they do not separate. Unknown words are grouped as a whole, as the interface
     // has it; what a dictionary says of blanks in front of words never counts, as these are cut off before.
     segmenter.keep_whitespace(true).unknown_word_ladder(false).space_penalty(None)
+}
+
+/// What is wrong, without the names of kinds that the library puts around it.
+fn told(error: &LinderaError) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// A hash of the names and contents of the files in a folder.
