@@ -19,7 +19,8 @@ use crate::text::words::{FieldCursor, is_numeric};
 
 /// Word counts above this are not kept.
 const WORD_COUNT_MAX: u32 = 30;
-/// Documents of more bytes are cut on another thread: one of several megabytes takes seconds.
+/// Documents of more bytes, as [`TextTokenizer::work`] weighs them, are cut on another thread: one of several megabytes takes
+/// seconds.
 const LONG_DOCUMENT_BYTES: usize = 100 << 10;
 
 /// What the index does with the values of a field.
@@ -115,7 +116,7 @@ impl WordReader {
         terms: &mut Terms,
         out: &mut DocumentWords,
     ) -> Result<(), PartitionError> {
-        if record.byte_len() > LONG_DOCUMENT_BYTES
+        if self.is_long(record)
             && let Some((known, words)) = self.cut_aside(runtime, names, record).await
         {
             let mut numbered = Vec::with_capacity(words.terms.len());
@@ -129,6 +130,10 @@ impl WordReader {
             return Ok(());
         }
         self.read(names, record, terms, out)
+    }
+
+    fn is_long(&self, record: Record<'_>) -> bool {
+        record.fields().map(|(_, value)| self.tokenizer.work(value)).sum::<usize>() > LONG_DOCUMENT_BYTES
     }
 
     /// The words of a document, cut on another thread by a tokenizer of its own, with the terms that their numbers refer to;

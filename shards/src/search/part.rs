@@ -33,8 +33,8 @@ use crate::vectors::PartitionVectors;
 
 /// Distinct groups whose members are looked up between two looks at whether others wait.
 const VALUES_PER_LOOK: usize = 32;
-/// Hits of documents with more bytes than this are marked up on a thread of their own.
-const LONG_HIT_BYTES: usize = 32 << 10;
+/// Hits of documents with more bytes than this are marked up on a thread of their own: these take two to six milliseconds.
+const LONG_HIT_BYTES: usize = 16 << 10;
 /// Filters of more tests and operands are not kept: to write them out, as their key, is long work.
 const KEPT_FILTER_SIZE_MAX: usize = 1000;
 

@@ -61,6 +61,10 @@ struct Options<'a> {
     shown: NormalizerOption<'a>,
 }
 
+/// How much longer a text takes that the short cut does not take: 80 to 320 nanoseconds a byte, by language; Korean by a
+/// dictionary 730.
+const LONG_WAY_WORK: usize = 8;
+
 /// The tokenizer of one index. Not cheap to build (an automaton when separators or dictionary words are set): keep it for an
 /// epoch.
 pub struct TextTokenizer {
@@ -94,6 +98,12 @@ impl TextTokenizer {
         let matches = |patterns: &[String]| patterns.iter().any(|pattern| matches_pattern(pattern, field));
         let rule = self.rules.iter().find(|(patterns, _)| matches(patterns));
         rule.map(|(_, languages)| languages.as_slice()).filter(|languages| !languages.is_empty())
+    }
+
+    /// How long [`Self::visit`] may take for a text (UTF-8), in what a byte takes that the short cut reads.
+    pub fn work(&self, text: &[u8]) -> usize {
+        let is_short = self.plain && self.rules.is_empty() && text.is_ascii();
+        if is_short { text.len() } else { text.len().saturating_mul(LONG_WAY_WORK) }
     }
 
     /// The tokens of a text, in order, separators included.
@@ -355,6 +365,14 @@ mod tests {
             let tokenizer = TextTokenizer::new(&Settings { stop_words: set(&["the", "A"]), ..Settings::default() });
             prop_assert_eq!(pieces(&tokenizer, &text), reference(&tokenizer, &text));
         }
+    }
+
+    #[test]
+    fn what_the_short_cut_does_not_take_weighs_more() {
+        let plain = TextTokenizer::new(&Settings::default());
+        assert_eq!((plain.work(b"abc"), plain.work("aé".as_bytes())), (3, 24));
+        let others = TextTokenizer::new(&Settings { separator_tokens: set(&["xx"]), ..Settings::default() });
+        assert_eq!(others.work(b"abc"), 24);
     }
 
     #[test]
