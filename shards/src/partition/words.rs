@@ -15,13 +15,15 @@ use crate::runtime::{Checkpoint, Runtime};
 use crate::settings::{Settings, covers_subtree};
 use crate::text::TextTokenizer;
 use crate::text::postings::{put_occurrences, put_varint};
+use crate::text::tokenizer::Piece;
 use crate::text::words::{FieldCursor, is_numeric};
 
 /// Word counts above this are not kept.
 const WORD_COUNT_MAX: u32 = 30;
-/// Documents of more bytes, as [`TextTokenizer::work`] weighs them, are cut on another thread: one of several megabytes takes
-/// seconds.
+/// Documents of more bytes are cut on another thread: one of several megabytes takes seconds.
 const LONG_DOCUMENT_BYTES: usize = 100 << 10;
+/// Documents that are more work, as [`TextTokenizer::work`] has it, are cut in steps: it takes a tenth of a millisecond and more.
+const ONE_STEP_WORK: usize = 8 << 10;
 
 /// What the index does with the values of a field.
 #[derive(Clone, Default)]
@@ -107,7 +109,7 @@ impl WordReader {
         Ok(())
     }
 
-    /// As [`Self::read`]; a long document is cut on another thread, if one is free.
+    /// As [`Self::read`], in short steps; a long document is cut on another thread, if one is free.
     pub async fn read_aside(
         &mut self,
         runtime: &dyn Runtime,
@@ -116,7 +118,7 @@ impl WordReader {
         terms: &mut Terms,
         out: &mut DocumentWords,
     ) -> Result<(), PartitionError> {
-        if self.is_long(record)
+        if record.byte_len() > LONG_DOCUMENT_BYTES
             && let Some((known, words)) = self.cut_aside(runtime, names, record).await
         {
             let mut numbered = Vec::with_capacity(words.terms.len());
@@ -129,11 +131,42 @@ impl WordReader {
             *out = DocumentWords { terms: numbered, ..words };
             return Ok(());
         }
-        self.read(names, record, terms, out)
+        if record.fields().map(|(_, value)| self.tokenizer.work(value)).sum::<usize>() <= ONE_STEP_WORK {
+            return self.read(names, record, terms, out);
+        }
+        self.read_in_steps(runtime, names, record, terms, out).await
     }
 
-    fn is_long(&self, record: Record<'_>) -> bool {
-        record.fields().map(|(_, value)| self.tokenizer.work(value)).sum::<usize>() > LONG_DOCUMENT_BYTES
+    async fn read_in_steps(
+        &mut self,
+        runtime: &dyn Runtime,
+        names: &FieldsMap,
+        record: Record<'_>,
+        terms: &mut Terms,
+        out: &mut DocumentWords,
+    ) -> Result<(), PartitionError> {
+        out.clear();
+        self.learn(names);
+        self.walk.words.clear();
+        let mut gathered = GatheringVisitor { roles: &self.roles, leaves: Vec::new() };
+        for (field, value) in record.fields() {
+            self.paths.walk(names, field, value, &mut gathered)?;
+        }
+        let leaves = gathered.leaves;
+        let mut visitor =
+            Visitor { tokenizer: &self.tokenizer, roles: &self.roles, walk: &mut self.walk, terms: &mut *terms };
+        let mut checkpoint = Checkpoint::default();
+        for (field, leaf) in &leaves {
+            match leaf {
+                None => visitor.leaf(*field, Leaf::Null),
+                Some((text, true)) => visitor.leaf(*field, Leaf::Literal(text)),
+                Some((text, false)) => visitor.text_in_steps(*field, text, runtime, &mut checkpoint).await,
+            }
+            checkpoint.look(runtime).await;
+        }
+        self.group(terms, out);
+        self.put_counts(out);
+        Ok(())
     }
 
     /// The words of a document, cut on another thread by a tokenizer of its own, with the terms that their numbers refer to;
@@ -215,6 +248,63 @@ struct Visitor<'r> {
     roles: &'r [FieldRole],
     walk: &'r mut WalkState,
     terms: &'r mut Terms,
+}
+
+impl Visitor<'_> {
+    /// As [`LeafVisitor::leaf`], pausing between words where cutting takes long.
+    async fn text_in_steps(&mut self, field: FieldId, text: &str, runtime: &dyn Runtime, checkpoint: &mut Checkpoint) {
+        let at = usize::from(field.0);
+        let Some(role) = self.roles.get(at).filter(|role| role.searchable) else { return };
+        let languages = role.languages.as_deref();
+        if self.tokenizer.takes_short_cut(text.as_bytes(), languages) {
+            return self.leaf(field, Leaf::Text(text));
+        }
+        let WalkState { words, cursors, touched, .. } = &mut *self.walk;
+        let (cursor, count) = &mut cursors[at];
+        if cursor.is_fresh() {
+            touched.push(field);
+        }
+        let mut value = cursor.begin();
+        if !value.is_beyond() {
+            for token in self.tokenizer.iter(text, languages) {
+                let Some(piece) = Piece::of(&token) else { continue };
+                let taken = value.piece(piece, |word, position| {
+                    *count += 1;
+                    words.push((self.terms.number(word.as_bytes()), u32::from(field.0) << 16 | u32::from(position)));
+                });
+                if taken.is_break() {
+                    break;
+                }
+                checkpoint.tick(runtime).await;
+            }
+        }
+        cursor.end(&value);
+    }
+}
+
+/// Gathers the leaves that are indexed, null or with whether they are literals.
+struct GatheringVisitor<'r> {
+    roles: &'r [FieldRole],
+    leaves: Vec<(FieldId, Option<(String, bool)>)>,
+}
+
+impl LeafVisitor for GatheringVisitor<'_> {
+    fn enters(&mut self, field: FieldId) -> bool {
+        self.roles.get(usize::from(field.0)).is_some_and(|role| role.enters)
+    }
+
+    fn leaf(&mut self, field: FieldId, leaf: Leaf<'_>) {
+        if self.roles.get(usize::from(field.0)).is_some_and(|role| role.searchable) {
+            self.leaves.push((
+                field,
+                match leaf {
+                    Leaf::Null => None,
+                    Leaf::Text(text) => Some((text.to_owned(), false)),
+                    Leaf::Literal(text) => Some((text.to_owned(), true)),
+                },
+            ));
+        }
+    }
 }
 
 impl LeafVisitor for Visitor<'_> {

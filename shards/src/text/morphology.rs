@@ -21,8 +21,8 @@ use lindera::mode::{Mode, Penalty};
 use lindera::segmenter::Segmenter;
 use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes of a run that is cut at once: some milliseconds of work. A longer one without any separator is no text.
-const RUN_BYTES_MAX: usize = 8 << 10;
+/// Bytes of a run that is cut at once: one to three milliseconds of work. A longer one without any separator is no text.
+const RUN_BYTES_MAX: usize = 4 << 10;
 
 static INSTALLED: OnceLock<Arc<Morphology>> = OnceLock::new();
 

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use charabia::normalizer::{ClassifierOption, NormalizerOption};
-use charabia::segmenter::DEFAULT_SEPARATOR_AHO;
+use charabia::segmenter::{DEFAULT_SEPARATOR_AHO, SegmentedTokenIter};
 use charabia::separators::DEFAULT_SEPARATORS;
 use charabia::{Language, Normalize, Segment, SeparatorKind, Token, TokenKind};
 use self_cell::self_cell;
 
-use super::morphology::{self, Morphology};
+use super::morphology::{self, Morphology, Recut};
 use crate::settings::{Settings, matches_pattern};
 
 /// What one token means for positions.
@@ -27,6 +27,35 @@ pub enum Piece<'a> {
     StopWord,
     /// A separator; hard ones put the words at its sides far apart.
     Separator(SeparatorKind),
+}
+
+impl<'a> Piece<'a> {
+    /// What a token means; nothing where the tokenizer cannot tell.
+    pub fn of(token: &'a Token<'_>) -> Option<Self> {
+        match token.kind {
+            TokenKind::Word => Some(Piece::Word(token.lemma())),
+            TokenKind::StopWord => Some(Piece::StopWord),
+            TokenKind::Separator(kind) => Some(Piece::Separator(kind)),
+            TokenKind::Unknown => None,
+        }
+    }
+}
+
+/// A text being cut.
+enum Segments<'s, 't> {
+    Cut(SegmentedTokenIter<'t, 's, 's>),
+    Recut(Recut<'t, 's, SegmentedTokenIter<'t, 's, 's>>),
+}
+
+impl<'t> Iterator for Segments<'_, 't> {
+    type Item = Token<'t>;
+
+    fn next(&mut self) -> Option<Token<'t>> {
+        match self {
+            Segments::Cut(segments) => segments.next(),
+            Segments::Recut(segments) => segments.next(),
+        }
+    }
 }
 
 /// The texts that a tokenizer refers to.
@@ -102,8 +131,11 @@ impl TextTokenizer {
 
     /// How long [`Self::visit`] may take for a text (UTF-8), in what a byte takes that the short cut reads.
     pub fn work(&self, text: &[u8]) -> usize {
-        let is_short = self.plain && self.rules.is_empty() && text.is_ascii();
-        if is_short { text.len() } else { text.len().saturating_mul(LONG_WAY_WORK) }
+        if self.rules.is_empty() && self.takes_short_cut(text, None) {
+            text.len()
+        } else {
+            text.len().saturating_mul(LONG_WAY_WORK)
+        }
     }
 
     /// The tokens of a text, in order, separators included.
@@ -113,16 +145,17 @@ impl TextTokenizer {
 
     /// The first `count` tokens of a text, cut no further than that takes.
     pub fn first_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>, count: usize) -> Vec<Token<'t>> {
-        let mut found = Vec::new();
-        if count == 0 {
-            return found;
-        }
-        // That it broke off is what was asked for.
-        let _ = self.each_segment(text, languages, |token| {
-            found.push(token.normalize(&self.normalisers.borrow_dependent().indexed));
-            if found.len() < count { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        found
+        self.iter(text, languages).take(count).collect()
+    }
+
+    /// The tokens of a text one by one, cut no further than they are taken.
+    pub fn iter<'s, 't>(
+        &'s self,
+        text: &'t str,
+        languages: Option<&'s [Language]>,
+    ) -> impl Iterator<Item = Token<'t>> + use<'s, 't> {
+        let normaliser = &self.normalisers.borrow_dependent().indexed;
+        self.segments(text, languages).map(move |token| token.normalize(normaliser))
     }
 
     /// The tokens of a text that is shown: stop words are words, and each token knows how long its characters were.
@@ -130,12 +163,8 @@ impl TextTokenizer {
         if self.stop_words().is_none() && text.is_ascii() {
             return self.tokens(text, languages);
         }
-        let mut found = Vec::new();
-        let _ = self.each_segment(text, languages, |token| {
-            found.push(token.normalize(&self.normalisers.borrow_dependent().shown));
-            ControlFlow::Continue(())
-        });
-        found
+        let normaliser = &self.normalisers.borrow_dependent().shown;
+        self.segments(text, languages).map(|token| token.normalize(normaliser)).collect()
     }
 
     /// Calls `each` with every piece of a text in order, until it breaks off. `scratch` is overwritten.
@@ -147,34 +176,27 @@ impl TextTokenizer {
         mut each: impl FnMut(Piece<'_>) -> ControlFlow<()>,
     ) {
         // That it broke off is no news to the caller.
-        let _ = if self.plain && languages.is_none() && text.is_ascii() {
+        let _ = if self.takes_short_cut(text.as_bytes(), languages) {
             self.visit_ascii(text, scratch, &mut each)
         } else {
-            self.each_segment(text, languages, |token| {
-                let token = token.normalize(&self.normalisers.borrow_dependent().indexed);
-                match token.kind {
-                    TokenKind::Word => each(Piece::Word(token.lemma())),
-                    TokenKind::StopWord => each(Piece::StopWord),
-                    TokenKind::Separator(kind) => each(Piece::Separator(kind)),
-                    TokenKind::Unknown => ControlFlow::Continue(()),
-                }
-            })
+            self.iter(text, languages)
+                .try_for_each(|token| Piece::of(&token).map_or(ControlFlow::Continue(()), &mut each))
         };
     }
 
-    /// Calls `each` with every piece as it is written, in order, until it breaks off.
-    fn each_segment<'t>(
-        &self,
-        text: &'t str,
-        languages: Option<&[Language]>,
-        each: impl FnMut(Token<'t>) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        let mut segments = text.segment_with_option(self.automaton.as_ref(), languages);
+    /// Whether [`Self::visit`] has a short cut for this text.
+    pub fn takes_short_cut(&self, text: &[u8], languages: Option<&[Language]>) -> bool {
+        self.plain && languages.is_none() && text.is_ascii()
+    }
+
+    /// The pieces of a text as they are written.
+    fn segments<'s, 't>(&'s self, text: &'t str, languages: Option<&'s [Language]>) -> Segments<'s, 't> {
+        let segments = text.segment_with_option(self.automaton.as_ref(), languages);
         match &self.morphology {
-            None => segments.try_for_each(each),
+            None => Segments::Cut(segments),
             Some(morphology) => {
                 let whole = self.automaton.as_ref().unwrap_or(&DEFAULT_SEPARATOR_AHO);
-                morphology.recut(text, segments, whole).try_for_each(each)
+                Segments::Recut(morphology.recut(text, segments, whole))
             }
         }
     }

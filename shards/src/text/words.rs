@@ -43,42 +43,69 @@ impl FieldCursor {
         scratch: &mut String,
         mut each: impl FnMut(&str, u16),
     ) {
-        let mut position = self.next_start();
-        if position > POSITION_MAX {
-            self.last = Some(position);
-            return;
+        let mut value = self.begin();
+        if !value.is_beyond() {
+            tokenizer.visit(text, languages, scratch, |piece| value.piece(piece, &mut each));
         }
-        let mut last = position;
-        // Separators in front of the first word do not move it, but those behind a lone accent, of which nothing is left, do.
-        let (mut begun, mut step) = (false, 0);
-        tokenizer.visit(text, languages, scratch, |piece| {
-            match piece {
-                Piece::Separator(SeparatorKind::Hard) if begun => step = FAR,
-                Piece::Separator(SeparatorKind::Soft) if begun => step = step.max(1),
-                Piece::Separator(_) => {}
-                Piece::Word("") => begun = true,
-                Piece::Word(_) | Piece::StopWord => {
-                    position = position.saturating_add(step);
-                    (begun, step) = (true, 1);
-                    if position > POSITION_MAX {
-                        return ControlFlow::Break(());
-                    }
-                    if let Piece::Word(word) = piece
-                        && let word = word.trim()
-                        && (1..=WORD_BYTES_MAX).contains(&word.len())
-                    {
-                        last = position;
-                        each(word, position as u16);
-                    }
-                }
-            }
-            ControlFlow::Continue(())
-        });
-        self.last = Some(last);
+        self.end(&value);
+    }
+
+    /// The field's next value, to be told all its pieces.
+    pub fn begin(&self) -> ValueCursor {
+        let position = self.next_start();
+        ValueCursor { position, last: position, begun: false, step: 0 }
+    }
+
+    /// The value's pieces are at an end.
+    pub fn end(&mut self, value: &ValueCursor) {
+        self.last = Some(value.last);
     }
 
     fn next_start(self) -> u32 {
         self.last.map_or(0, |last| last.saturating_add(FAR))
+    }
+}
+
+/// The position reached in one value.
+#[derive(Debug)]
+pub struct ValueCursor {
+    position: u32,
+    /// The position of the last word that is indexed.
+    last: u32,
+    /// Separators in front of the first word do not move it, but those behind a lone accent, of which nothing is left, do.
+    begun: bool,
+    step: u32,
+}
+
+impl ValueCursor {
+    /// Whether nothing of the value is indexed, as what came before it took all positions.
+    pub fn is_beyond(&self) -> bool {
+        self.position > POSITION_MAX
+    }
+
+    /// Takes the value's next piece. Calls `each` with a word that is indexed and its position; breaks off where nothing more is.
+    pub fn piece(&mut self, piece: Piece<'_>, mut each: impl FnMut(&str, u16)) -> ControlFlow<()> {
+        match piece {
+            Piece::Separator(SeparatorKind::Hard) if self.begun => self.step = FAR,
+            Piece::Separator(SeparatorKind::Soft) if self.begun => self.step = self.step.max(1),
+            Piece::Separator(_) => {}
+            Piece::Word("") => self.begun = true,
+            Piece::Word(_) | Piece::StopWord => {
+                self.position = self.position.saturating_add(self.step);
+                (self.begun, self.step) = (true, 1);
+                if self.is_beyond() {
+                    return ControlFlow::Break(());
+                }
+                if let Piece::Word(word) = piece
+                    && let word = word.trim()
+                    && (1..=WORD_BYTES_MAX).contains(&word.len())
+                {
+                    self.last = self.position;
+                    each(word, self.position as u16);
+                }
+            }
+        }
+        ControlFlow::Continue(())
     }
 }
 
