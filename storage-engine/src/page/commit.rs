@@ -15,6 +15,8 @@ use crate::io::{DiskError, DiskFile, Piece};
 const WRITE_BYTES_MAX: usize = 256 << 10;
 /// Other tasks get their turn after this many nodes encoded: some ten microseconds of work.
 const YIELD_NODES: usize = 16;
+/// The same for values of several pages.
+const YIELD_BYTES: usize = YIELD_NODES * PAGE_BYTES;
 /// The file grows by at least this much, so that its length seldom changes.
 const GROWTH_BYTES_MIN: u64 = 256 << 10;
 
@@ -80,7 +82,15 @@ impl WriteTxn {
                 futures_lite::future::yield_now().await;
             }
         }
-        writes.extend(self.runs.drain().map(|(page, data)| (PageNo(page), encode_run(PageNo(page), &data))));
+        let mut encoded = 0;
+        for (page, data) in std::mem::take(&mut self.runs) {
+            encoded += data.len();
+            writes.push((PageNo(page), encode_run(PageNo(page), &data)));
+            if encoded >= YIELD_BYTES {
+                encoded = 0;
+                futures_lite::future::yield_now().await;
+            }
+        }
         writes.sort_unstable_by_key(|(page, _)| *page);
         self.meta.epoch = epoch;
         self.meta.page_count = self.alloc.page_count();
@@ -108,8 +118,10 @@ async fn write_pages(
         }
     }
     let mut pieces: Vec<Piece> = Vec::new();
-    for (at, (page, bytes)) in pages.into_iter().enumerate() {
+    let mut gone_through = 0;
+    for (page, bytes) in pages {
         forget(page);
+        gone_through += bytes.len();
         match pieces.last_mut() {
             Some((start, gathered))
                 if *start + gathered.len() as u64 == page.offset()
@@ -119,7 +131,8 @@ async fn write_pages(
             }
             _ => pieces.push((page.offset(), bytes)),
         }
-        if at % YIELD_NODES == YIELD_NODES - 1 {
+        if gone_through >= YIELD_BYTES {
+            gone_through = 0;
             futures_lite::future::yield_now().await;
         }
     }
