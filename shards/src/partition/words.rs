@@ -1,5 +1,6 @@
 //! The words of a document, as the inverted index wants them.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
@@ -96,17 +97,23 @@ impl WordReader {
         terms: &mut Terms,
         out: &mut DocumentWords,
     ) -> Result<(), PartitionError> {
+        self.begin(names, out);
+        let words = WordSink { tokenizer: &self.tokenizer, walk: &mut self.walk, terms: &mut *terms };
+        let mut visitor = WordVisitor { roles: Roles(&self.roles), words };
+        walk_fields(&mut self.paths, names, record, &mut visitor)?;
+        self.end(terms, out);
+        Ok(())
+    }
+
+    fn begin(&mut self, names: &FieldsMap, out: &mut DocumentWords) {
         out.clear();
         self.learn(names);
         self.walk.words.clear();
-        let mut visitor =
-            Visitor { tokenizer: &self.tokenizer, roles: &self.roles, walk: &mut self.walk, terms: &mut *terms };
-        for (field, value) in record.fields() {
-            self.paths.walk(names, field, value, &mut visitor)?;
-        }
+    }
+
+    fn end(&mut self, terms: &Terms, out: &mut DocumentWords) {
         self.group(terms, out);
         self.put_counts(out);
-        Ok(())
     }
 
     /// As [`Self::read`], in short steps; a long document is cut on another thread, if one is free.
@@ -145,27 +152,19 @@ impl WordReader {
         terms: &mut Terms,
         out: &mut DocumentWords,
     ) -> Result<(), PartitionError> {
-        out.clear();
-        self.learn(names);
-        self.walk.words.clear();
-        let mut gathered = GatheringVisitor { roles: &self.roles, leaves: Vec::new() };
-        for (field, value) in record.fields() {
-            self.paths.walk(names, field, value, &mut gathered)?;
-        }
-        let leaves = gathered.leaves;
-        let mut visitor =
-            Visitor { tokenizer: &self.tokenizer, roles: &self.roles, walk: &mut self.walk, terms: &mut *terms };
+        self.begin(names, out);
+        let mut gathered = ValueVisitor { roles: Roles(&self.roles), values: Vec::new() };
+        walk_fields(&mut self.paths, names, record, &mut gathered)?;
+        let mut words = WordSink { tokenizer: &self.tokenizer, walk: &mut self.walk, terms: &mut *terms };
         let mut checkpoint = Checkpoint::default();
-        for (field, leaf) in &leaves {
-            match leaf {
-                None => visitor.leaf(*field, Leaf::Null),
-                Some((text, true)) => visitor.leaf(*field, Leaf::Literal(text)),
-                Some((text, false)) => visitor.text_in_steps(*field, text, runtime, &mut checkpoint).await,
+        for (field, (text, languages)) in gathered.values {
+            match text {
+                Some(text) => words.value_in_steps(field, &text, languages, (runtime, &mut checkpoint)).await,
+                None => words.value(field, None, None),
             }
             checkpoint.look(runtime).await;
         }
-        self.group(terms, out);
-        self.put_counts(out);
+        self.end(terms, out);
         Ok(())
     }
 
@@ -243,36 +242,101 @@ impl WordReader {
     }
 }
 
-struct Visitor<'r> {
+/// What the index does with the values of all fields.
+#[derive(Clone, Copy)]
+struct Roles<'r>(&'r [FieldRole]);
+
+/// A value that is searched: its text, `None` for null, and the languages that it may be in.
+type Searched<'r, 'l> = (Option<Cow<'l, str>>, Option<&'r [Language]>);
+
+impl<'r> Roles<'r> {
+    fn enters(self, field: FieldId) -> bool {
+        self.0.get(usize::from(field.0)).is_some_and(|role| role.enters)
+    }
+
+    fn searched<'l>(self, field: FieldId, leaf: Leaf<'l>) -> Option<Searched<'r, 'l>> {
+        let role = self.0.get(usize::from(field.0)).filter(|role| role.searchable)?;
+        Some(match leaf {
+            Leaf::Null => (None, None),
+            Leaf::Text(text) => (Some(Cow::Borrowed(text)), role.languages.as_deref()),
+            Leaf::Literal(text) => (Some(literal_text(text)), None),
+        })
+    }
+}
+
+/// Gathers the values that are searched.
+struct ValueVisitor<'r> {
+    roles: Roles<'r>,
+    values: Vec<(FieldId, Searched<'r, 'static>)>,
+}
+
+impl LeafVisitor for ValueVisitor<'_> {
+    fn enters(&mut self, field: FieldId) -> bool {
+        self.roles.enters(field)
+    }
+
+    fn leaf(&mut self, field: FieldId, leaf: Leaf<'_>) {
+        if let Some((text, languages)) = self.roles.searched(field, leaf) {
+            self.values.push((field, (text.map(|text| Cow::Owned(text.into_owned())), languages)));
+        }
+    }
+}
+
+/// Cuts the values that are searched.
+struct WordVisitor<'r> {
+    roles: Roles<'r>,
+    words: WordSink<'r>,
+}
+
+impl LeafVisitor for WordVisitor<'_> {
+    fn enters(&mut self, field: FieldId) -> bool {
+        self.roles.enters(field)
+    }
+
+    fn leaf(&mut self, field: FieldId, leaf: Leaf<'_>) {
+        if let Some((text, languages)) = self.roles.searched(field, leaf) {
+            self.words.value(field, text.as_deref(), languages);
+        }
+    }
+}
+
+/// Takes the words of a document's values.
+struct WordSink<'r> {
     tokenizer: &'r TextTokenizer,
-    roles: &'r [FieldRole],
     walk: &'r mut WalkState,
     terms: &'r mut Terms,
 }
 
-impl Visitor<'_> {
-    /// As [`LeafVisitor::leaf`], pausing between words where cutting takes long.
-    async fn text_in_steps(&mut self, field: FieldId, text: &str, runtime: &dyn Runtime, checkpoint: &mut Checkpoint) {
-        let at = usize::from(field.0);
-        let Some(role) = self.roles.get(at).filter(|role| role.searchable) else { return };
-        let languages = role.languages.as_deref();
+impl WordSink<'_> {
+    /// Takes a field's next value; `text` is `None` for null.
+    fn value(&mut self, field: FieldId, text: Option<&str>, languages: Option<&[Language]>) {
+        let (cursor, scratch, mut words) = field_words(field, self.walk, self.terms);
+        match text {
+            Some(text) => {
+                cursor
+                    .visit_value(self.tokenizer, languages, text, scratch, |word, position| words.put(word, position));
+            }
+            None => cursor.skip_value(),
+        }
+    }
+
+    /// As [`Self::value`], pausing between words where cutting takes long.
+    async fn value_in_steps(
+        &mut self,
+        field: FieldId,
+        text: &str,
+        languages: Option<&[Language]>,
+        (runtime, checkpoint): (&dyn Runtime, &mut Checkpoint),
+    ) {
         if self.tokenizer.takes_short_cut(text.as_bytes(), languages) {
-            return self.leaf(field, Leaf::Text(text));
+            return self.value(field, Some(text), languages);
         }
-        let WalkState { words, cursors, touched, .. } = &mut *self.walk;
-        let (cursor, count) = &mut cursors[at];
-        if cursor.is_fresh() {
-            touched.push(field);
-        }
+        let (cursor, _, mut words) = field_words(field, self.walk, self.terms);
         let mut value = cursor.begin();
         if !value.is_beyond() {
             for token in self.tokenizer.iter(text, languages) {
                 let Some(piece) = Piece::of(&token) else { continue };
-                let taken = value.piece(piece, |word, position| {
-                    *count += 1;
-                    words.push((self.terms.number(word.as_bytes()), u32::from(field.0) << 16 | u32::from(position)));
-                });
-                if taken.is_break() {
+                if value.piece(piece, |word, position| words.put(word, position)).is_break() {
                     break;
                 }
                 checkpoint.tick(runtime).await;
@@ -282,57 +346,43 @@ impl Visitor<'_> {
     }
 }
 
-/// Gathers the leaves that are indexed, null or with whether they are literals.
-struct GatheringVisitor<'r> {
-    roles: &'r [FieldRole],
-    leaves: Vec<(FieldId, Option<(String, bool)>)>,
+/// Where the words of one field go.
+struct FieldWords<'w> {
+    field: FieldId,
+    count: &'w mut u32,
+    words: &'w mut Vec<(TermNo, u32)>,
+    terms: &'w mut Terms,
 }
 
-impl LeafVisitor for GatheringVisitor<'_> {
-    fn enters(&mut self, field: FieldId) -> bool {
-        self.roles.get(usize::from(field.0)).is_some_and(|role| role.enters)
-    }
-
-    fn leaf(&mut self, field: FieldId, leaf: Leaf<'_>) {
-        if self.roles.get(usize::from(field.0)).is_some_and(|role| role.searchable) {
-            self.leaves.push((
-                field,
-                match leaf {
-                    Leaf::Null => None,
-                    Leaf::Text(text) => Some((text.to_owned(), false)),
-                    Leaf::Literal(text) => Some((text.to_owned(), true)),
-                },
-            ));
-        }
+impl FieldWords<'_> {
+    fn put(&mut self, word: &str, position: u16) {
+        *self.count += 1;
+        self.words.push((self.terms.number(word.as_bytes()), u32::from(self.field.0) << 16 | u32::from(position)));
     }
 }
 
-impl LeafVisitor for Visitor<'_> {
-    fn enters(&mut self, field: FieldId) -> bool {
-        self.roles.get(usize::from(field.0)).is_some_and(|role| role.enters)
+/// A field that is to take a value: the position reached, room to cut in, and where its words go.
+fn field_words<'w>(
+    field: FieldId,
+    walk: &'w mut WalkState,
+    terms: &'w mut Terms,
+) -> (&'w mut FieldCursor, &'w mut String, FieldWords<'w>) {
+    let WalkState { words, cursors, touched, scratch } = walk;
+    let (cursor, count) = &mut cursors[usize::from(field.0)];
+    if cursor.is_fresh() {
+        touched.push(field);
     }
+    (cursor, scratch, FieldWords { field, count, words, terms })
+}
 
-    fn leaf(&mut self, field: FieldId, leaf: Leaf<'_>) {
-        let at = usize::from(field.0);
-        let Some(role) = self.roles.get(at).filter(|role| role.searchable) else { return };
-        let WalkState { words, cursors, touched, scratch } = &mut *self.walk;
-        let (cursor, count) = &mut cursors[at];
-        if cursor.is_fresh() {
-            touched.push(field);
-        }
-        let literal;
-        let (text, languages) = match leaf {
-            Leaf::Null => return cursor.skip_value(),
-            Leaf::Text(text) => (text, role.languages.as_deref()),
-            Leaf::Literal(text) => {
-                literal = literal_text(text);
-                (&*literal, None)
-            }
-        };
-        let terms = &mut *self.terms;
-        cursor.visit_value(self.tokenizer, languages, text, scratch, |word, position| {
-            *count += 1;
-            words.push((terms.number(word.as_bytes()), u32::from(field.0) << 16 | u32::from(position)));
-        });
+fn walk_fields(
+    paths: &mut Paths,
+    names: &FieldsMap,
+    record: Record<'_>,
+    visitor: &mut impl LeafVisitor,
+) -> Result<(), PartitionError> {
+    for (field, value) in record.fields() {
+        paths.walk(names, field, value, visitor)?;
     }
+    Ok(())
 }

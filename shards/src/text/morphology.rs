@@ -21,6 +21,8 @@ use lindera::mode::{Mode, Penalty};
 use lindera::segmenter::Segmenter;
 use xxhash_rust::xxh3::Xxh3;
 
+use super::words::is_numeric;
+
 /// Bytes of a run that is cut at once: one to three milliseconds of work. A longer one without any separator is no text.
 const RUN_BYTES_MAX: usize = 4 << 10;
 
@@ -157,6 +159,7 @@ impl<'t, I: Iterator<Item = Token<'t>>> Iterator for Recut<'t, '_, I> {
         }
         let text = &self.text[run.byte_start..run.byte_end];
         run.lemma = Cow::Borrowed(text);
+        // The tokenizer leaves what may be a number whole.
         if !is_numeric(text) {
             self.cut = words(segmenter, text, &run).into_iter();
         }
@@ -189,11 +192,6 @@ fn words<'t>(segmenter: &Segmenter, text: &'t str, run: &Token<'t>) -> Vec<Token
 /// Whether the tokenizer found this as a whole: between what it finds so, nothing is left that it would find.
 fn is_whole(whole: &AhoCorasick, token: &Token<'_>) -> bool {
     whole.find(token.lemma()).is_some_and(|found| found.range() == (0..token.lemma().len()))
-}
-
-/// Whether a text is a number as the tokenizer has it, which is a word as it is.
-fn is_numeric(text: &str) -> bool {
-    text.chars().all(|c| c.is_numeric() || c.is_ascii_punctuation())
 }
 
 #[cfg(test)]
