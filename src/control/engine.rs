@@ -102,6 +102,7 @@ impl From<EngineError> for IndexError {
         match error {
             EngineError::User(error) => Self::User(error),
             EngineError::NoSpace => Self::OutOfSpace,
+            EngineError::TooManyFiles => Self::TooManyFiles,
             EngineError::Gone => Self::Missing,
             error => Self::Failed(error.to_string()),
         }

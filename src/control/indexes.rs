@@ -20,6 +20,9 @@ pub enum IndexError {
     /// The disk is full.
     #[error("no space left on device")]
     OutOfSpace,
+    /// No more files may be open.
+    #[error("too many open files")]
+    TooManyFiles,
     /// No storage of this id.
     #[error("the storage of the index is not there")]
     Missing,

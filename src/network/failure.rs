@@ -33,7 +33,12 @@ pub fn refused(name: &str, answer: &WholeResponse) -> Option<ApiError> {
 /// Whether a task that an instance refuses may be taken later, when someone there has mended what is wrong. To pass over it
 /// would leave that instance without it for ever.
 pub fn may_be_mended(error: &ApiError) -> bool {
-    let codes = [ErrorCode::NoSpaceLeftOnDevice, ErrorCode::FeatureNotEnabled, ErrorCode::PayloadTooLarge];
+    let codes = [
+        ErrorCode::NoSpaceLeftOnDevice,
+        ErrorCode::TooManyOpenFiles,
+        ErrorCode::FeatureNotEnabled,
+        ErrorCode::PayloadTooLarge,
+    ];
     codes.iter().any(|code| error.message.contains(code.name()))
 }
 

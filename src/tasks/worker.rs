@@ -412,6 +412,11 @@ pub(super) fn task_error(error: &IndexError) -> TaskError {
             "no_space_left_on_device",
             "There is no more space left on the device. Free some and try again.".to_string(),
         ),
+        IndexError::TooManyFiles => (
+            "too_many_open_files",
+            "Too many files are open. Raise the limit (`ulimit -n`, or `LimitNOFILE=` of the unit) and try again."
+                .into(),
+        ),
         IndexError::Missing | IndexError::Failed(_) => {
             tracing::error!(%error, "a batch failed inside the server");
             ("internal", "An internal error has occurred; the server's log has the details.".to_string())

@@ -173,6 +173,9 @@ pub enum EngineError {
     /// The disk is full; nothing was changed.
     #[error("no space left on device")]
     NoSpace,
+    /// No more files may be open; nothing was changed.
+    #[error("too many open files")]
+    TooManyFiles,
     /// A file could not be read or written; nothing was changed.
     #[error("storage: {0}")]
     Storage(String),
@@ -186,11 +189,19 @@ pub enum EngineError {
 
 impl From<PartitionError> for EngineError {
     fn from(error: PartitionError) -> Self {
+        let disk = match &error {
+            PartitionError::Commit(CommitError::Disk(disk)) => Some(disk),
+            PartitionError::Open(OpenError::Disk(disk)) => Some(disk),
+            PartitionError::Disk(disk) => Some(disk),
+            _ => None,
+        };
+        match disk {
+            Some(DiskError::NoSpace { .. }) => return Self::NoSpace,
+            Some(DiskError::TooManyFiles { .. }) => return Self::TooManyFiles,
+            _ => {}
+        }
         match error {
             PartitionError::User(error) => Self::User(error),
-            PartitionError::Commit(CommitError::Disk(DiskError::NoSpace { .. })) => Self::NoSpace,
-            PartitionError::Open(OpenError::Disk(DiskError::NoSpace { .. })) => Self::NoSpace,
-            PartitionError::Disk(DiskError::NoSpace { .. }) => Self::NoSpace,
             other => Self::Storage(other.to_string()),
         }
     }
@@ -200,6 +211,7 @@ impl From<DiskError> for EngineError {
     fn from(error: DiskError) -> Self {
         match error {
             DiskError::NoSpace { .. } => Self::NoSpace,
+            DiskError::TooManyFiles { .. } => Self::TooManyFiles,
             other => Self::Storage(other.to_string()),
         }
     }

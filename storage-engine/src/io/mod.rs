@@ -46,6 +46,12 @@ pub enum DiskError {
         /// The file written to.
         path: String,
     },
+    /// The process, or the system, has as many files open as it may.
+    #[error("{path}: too many open files")]
+    TooManyFiles {
+        /// The file that was to be opened.
+        path: String,
+    },
     /// Any other failure of the device or the kernel.
     #[error("{path}: {what} failed: {reason}")]
     Failed {
@@ -70,6 +76,9 @@ impl DiskError {
     /// The error of a system call on a file.
     pub fn of(path: &Path, what: &'static str, error: &std::io::Error) -> Self {
         let path = path.display().to_string();
+        if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+            return Self::TooManyFiles { path };
+        }
         match error.kind() {
             std::io::ErrorKind::NotFound => Self::NotFound { path },
             std::io::ErrorKind::AlreadyExists => Self::Exists { path },

@@ -63,7 +63,11 @@ impl AsRef<[u8]> for Map {
 }
 
 fn glommio_error(path: &Path, what: &'static str, error: glommio::GlommioError<()>) -> DiskError {
-    DiskError::of(path, what, &std::io::Error::from(error))
+    match error {
+        // What it is converted to has lost the system's number.
+        glommio::GlommioError::EnhancedIoError { source, .. } => DiskError::of(path, what, &source),
+        error => DiskError::of(path, what, &std::io::Error::from(error)),
+    }
 }
 
 /// Runs file system calls that may wait for the device on the executor's helper thread.
