@@ -13,6 +13,7 @@ use shards::engine::{
 };
 use shards::ids::CoreId;
 use shards::mesh::Mesh;
+use shards::placement::{memory_bytes, processor_count};
 use shards::runtime::{Nanos, Queue, Runtime};
 use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest, Part, Rescored, Shares};
 use shards::search::{FacetSearchRequest, SearchAnswer, SearchError, SearchRequest, SimilarAnswer, SimilarRequest};
@@ -391,6 +392,7 @@ fn engine_config(options: &Options) -> EngineConfig {
         forced_partitions: options.partitions,
         split_documents: SPLIT_DOCUMENTS,
         preload_graphs: options.prefetch_graphs,
+        core_memory_bytes: memory_bytes() / processor_count(),
     }
 }
 

@@ -50,8 +50,13 @@ fn main() -> ExitCode {
 }
 
 async fn core(runtime: Rc<dyn Runtime>, mesh: Mesh<Question, Answer>, file: PathBuf, root: PathBuf) {
-    let config =
-        EngineConfig { root: root.clone(), forced_partitions: None, split_documents: 10_000, preload_graphs: false };
+    let config = EngineConfig {
+        root: root.clone(),
+        forced_partitions: None,
+        split_documents: 10_000,
+        preload_graphs: false,
+        core_memory_bytes: 1 << 30,
+    };
     let engine = Engine::new(runtime.clone(), Rc::new(Asker(mesh.clone())), config);
     let handler = engine.clone();
     mesh.serve_in(

@@ -38,6 +38,7 @@ use crate::ids::{CoreId, Epoch, PartitionNo};
 pub use crate::mesh::AskError;
 use crate::placement;
 use crate::runtime::Runtime;
+use crate::search::KeptSearches;
 use crate::timestamp::Timestamp;
 use crate::vectors::EmbedderHost;
 pub use messages::{Answer, EngineMesh, Prepared, Question};
@@ -56,6 +57,8 @@ pub struct EngineConfig {
     pub split_documents: u32,
     /// Loads the graphs of vectors into memory when an index is opened, instead of when searches need them.
     pub preload_graphs: bool,
+    /// Memory that the process may use, for each of its processors: caches take parts of it.
+    pub core_memory_bytes: u64,
 }
 
 /// The indexes as one core sees them.
@@ -67,6 +70,7 @@ pub struct Engine {
     catalogs: RefCell<AHashMap<Uuid, Rc<CatalogHome>>>,
     planners: PlannerCache,
     known: KnownFactsCache,
+    searches: KeptSearches,
     embedders: OnceCell<Rc<dyn EmbedderHost>>,
 }
 
@@ -95,6 +99,7 @@ where
 impl Engine {
     /// The engine of this core.
     pub fn new(runtime: Rc<dyn Runtime>, mesh: Rc<dyn EngineMesh>, config: EngineConfig) -> Rc<Self> {
+        let memory_bytes = config.core_memory_bytes;
         Rc::new(Self {
             runtime,
             mesh,
@@ -103,6 +108,7 @@ impl Engine {
             catalogs: RefCell::default(),
             planners: PlannerCache::default(),
             known: KnownFactsCache::default(),
+            searches: KeptSearches::of_core(memory_bytes),
             embedders: OnceCell::new(),
         })
     }

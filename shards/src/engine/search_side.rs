@@ -24,7 +24,7 @@ use crate::search::federated::{
     score_together,
 };
 use crate::search::{
-    Ask, FacetSearchRequest, KnownFacts, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError,
+    Ask, Asked, FacetSearchRequest, KnownFacts, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError,
     SearchRequest, SearchedIndex, SimilarAnswer, SimilarRequest, answer_part,
 };
 use crate::settings::Settings;
@@ -114,14 +114,24 @@ impl Engine {
     /// Answers a search of one index at the epoch of a view; at a newer one when that epoch is no longer kept.
     pub async fn search(&self, index: &IndexView, request: SearchRequest) -> Result<SearchAnswer, SearchError> {
         let mut latest: Option<IndexView> = None;
+        let mut asked = Asked { index: index.id, layout: index.layout, epoch: index.epoch, request };
         for attempt in 1.. {
             let view = latest.as_ref().unwrap_or(index);
+            (asked.layout, asked.epoch) = (view.layout, view.epoch);
+            if let Some(answer) = self.searches.get(&asked) {
+                return Ok(answer);
+            }
             let asker = Asker { engine: self, view, gone: Cell::new(false) };
             let (planner, known) = (self.planners.get(&view.settings), self.known.get(view, &self.runtime));
             let searched = self.searched(view, &planner, &known);
-            let answer = crate::search::search(&searched, &request, &asker, &RuntimePacer(self.runtime.clone())).await;
-            if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
-                return answer;
+            let pacer = RuntimePacer(self.runtime.clone());
+            match crate::search::search(&searched, &asked.request, &asker, &pacer).await {
+                Ok(answer) => {
+                    self.searches.keep(asked, &answer);
+                    return Ok(answer);
+                }
+                Err(error) if !asker.gone.get() || attempt >= ATTEMPTS_MAX => return Err(error),
+                Err(_) => {}
             }
             latest = Some(self.latest(index.id).await.map_err(|error| SearchError::Partition(error.to_string()))?);
         }

@@ -9,7 +9,7 @@ use crate::facets::{Filter, SortCriterion};
 use crate::query::QueryWords;
 
 /// One search of one index. Lists that are `None` were absent (or null) in the request, which is not the same as empty.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SearchRequest {
     /// The query text as sent; `None` or text without words is a placeholder search.
     pub query: Option<String>,
@@ -48,7 +48,7 @@ pub struct SearchRequest {
 }
 
 /// A share of a search of which other instances have the others.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NetworkShare {
     /// The network shard that is searched. The filter says so, too; here it says over which documents is counted what the
     /// network adds up.
@@ -59,7 +59,7 @@ pub struct NetworkShare {
 
 /// The part of a search that goes by meaning. Only for searches that really are semantic or hybrid: one with the ratio 0, or
 /// without text, vector and media, has none.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SemanticQuery {
     /// The embedder, which the index has.
     pub embedder: String,
@@ -72,7 +72,7 @@ pub struct SemanticQuery {
 }
 
 /// What a hit shows of its document.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FormatRequest {
     /// Flattened names; `None` or a list with `*` means all displayed ones.
     pub attributes_to_retrieve: Option<Vec<String>>,
@@ -93,7 +93,7 @@ pub struct FormatRequest {
 }
 
 /// Which part of the result a search asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PageRequest {
     /// `offset` and `limit`; the total is an estimate.
     Window {

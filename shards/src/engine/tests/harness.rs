@@ -104,7 +104,8 @@ pub fn run<T: 'static, Fut: Future<Output = T> + 'static>(
 }
 
 pub fn config(forced_partitions: Option<u16>, split_documents: u32) -> EngineConfig {
-    EngineConfig { root: PathBuf::from("/indexes"), forced_partitions, split_documents, preload_graphs: true }
+    let root = PathBuf::from("/indexes");
+    EngineConfig { root, forced_partitions, split_documents, preload_graphs: true, core_memory_bytes: 1 << 30 }
 }
 
 impl Bench {

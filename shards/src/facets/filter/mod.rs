@@ -28,7 +28,7 @@ pub use tree::{VectorsPart, VectorsTest};
 const FREED_PER_LOOK: usize = 64;
 
 /// A filter that has parsed. Plain data: it is sent to the partitions as it is. Cheap to clone.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Filter {
     root: Arc<Node>,
     /// The error code of the request it came with.
@@ -92,6 +92,11 @@ impl Filter {
     /// How many tests it has, and operands in their lists.
     pub fn size(&self) -> usize {
         self.root.size()
+    }
+
+    /// Bytes of its texts, and of its points.
+    pub fn bytes(&self) -> usize {
+        self.root.bytes()
     }
 
     /// Both filters at once, as a tenant's filter is added to a query's own. Errors keep the code of `self`.

@@ -1,11 +1,12 @@
 //! The tree of a parsed filter.
 
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 use crate::facets::geo::{GeoBox, GeoPoint};
 
 /// An expression. Chains of AND and OR are flat; the grammar's depth limit bounds the height.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub(super) enum Node {
     And(Vec<Node>),
     Or(Vec<Node>),
@@ -16,7 +17,7 @@ pub(super) enum Node {
 }
 
 /// A test of one attribute.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub(super) struct Test {
     /// The dotted path, unescaped.
     pub attribute: String,
@@ -24,7 +25,7 @@ pub(super) struct Test {
 }
 
 /// What is tested, with unescaped operands.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub(super) enum Operator {
     Compare(Comparison, String),
     In(Vec<String>),
@@ -36,7 +37,19 @@ pub(super) enum Operator {
     StartsWith(String),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl Operator {
+    /// Bytes of its operands.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Compare(_, operand) | Self::Contains(operand) | Self::StartsWith(operand) => operand.len(),
+            Self::In(operands) => operands.iter().map(String::len).sum(),
+            Self::Between(from, to) => from.len() + to.len(),
+            Self::Exists | Self::IsNull | Self::IsEmpty => 0,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Comparison {
     Equal,
     NotEqual,
@@ -54,8 +67,19 @@ pub(super) enum GeoTest {
     Polygon(Vec<GeoPoint>),
 }
 
+impl Hash for GeoTest {
+    /// By its points: two tests seldom differ in the rest alone.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Radius { centre, .. } => centre.hash(state),
+            Self::Box(corners) => corners.hash(state),
+            Self::Polygon(points) => points.hash(state),
+        }
+    }
+}
+
 /// A test of which vectors a document has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VectorsTest {
     /// `None` for any embedder.
     pub embedder: Option<String>,
@@ -64,7 +88,7 @@ pub struct VectorsTest {
 }
 
 /// Which vectors of an embedder are asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VectorsPart {
     /// Any.
     Any,
@@ -134,6 +158,21 @@ impl Node {
             Self::Test(Test { operator: Operator::In(operands), .. }) => 1 + operands.len(),
             Self::Geo(GeoTest::Polygon(points)) => 1 + points.len(),
             Self::Test(_) | Self::Geo(_) | Self::Vectors(_) => 1,
+        }
+    }
+
+    /// Bytes of its texts, and of its points.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::And(members) | Self::Or(members) => members.iter().map(Self::bytes).sum(),
+            Self::Not(inner) => inner.bytes(),
+            Self::Test(Test { attribute, operator }) => attribute.len() + operator.bytes(),
+            Self::Geo(GeoTest::Polygon(points)) => size_of_val(points.as_slice()),
+            Self::Vectors(VectorsTest { embedder, part }) => {
+                let fragment = if let VectorsPart::Fragment(name) = part { name.len() } else { 0 };
+                embedder.as_ref().map_or(0, String::len) + fragment
+            }
+            Self::Geo(_) => 0,
         }
     }
 

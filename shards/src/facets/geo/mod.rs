@@ -4,6 +4,8 @@ pub mod cells;
 mod meet;
 pub mod shapes;
 
+use std::hash::{Hash, Hasher};
+
 use serde_json::Value;
 use smallvec::{SmallVec, smallvec};
 
@@ -33,6 +35,13 @@ pub struct GeoPoint {
     pub lng: f64,
 }
 
+impl Hash for GeoPoint {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Zeros of either sign are equal.
+        ((self.lat + 0.0).to_bits(), (self.lng + 0.0).to_bits()).hash(state);
+    }
+}
+
 impl GeoPoint {
     /// The haversine distance in metres, rounded to the millimetre.
     pub fn distance_m(self, other: Self) -> f64 {
@@ -51,7 +60,7 @@ impl GeoPoint {
 }
 
 /// A rectangle between two meridians and two parallels, edges included. With `right < left` it crosses the antimeridian.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct GeoBox {
     /// The corner with the greatest latitude, at the eastern edge.
     pub top_right: GeoPoint,

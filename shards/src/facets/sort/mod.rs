@@ -13,7 +13,7 @@ pub use top::{SortMode, sorted_page};
 use crate::facets::geo::GeoPoint;
 
 /// One criterion: a field or a place, and a direction.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct SortCriterion {
     /// What is compared.
     pub by: SortBy,
@@ -22,7 +22,7 @@ pub struct SortCriterion {
 }
 
 /// What a criterion compares.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum SortBy {
     /// The values on a dotted path: numbers come before strings in both directions.
     Field(String),
@@ -39,5 +39,10 @@ impl SortCriterion {
     /// By a field, as the ranking rules `field:asc` and `field:desc` do.
     pub fn field(name: impl Into<String>, descending: bool) -> Self {
         Self { by: SortBy::Field(name.into()), descending }
+    }
+
+    /// Bytes of its text.
+    pub fn bytes(&self) -> usize {
+        if let SortBy::Field(name) = &self.by { name.len() } else { 0 }
     }
 }
