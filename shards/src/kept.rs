@@ -117,16 +117,15 @@ impl<K: Hash + Eq, V> Kept<K, V> {
         false
     }
 
+    /// What all of it weighs.
+    pub fn weight(&self) -> usize {
+        self.weight
+    }
+
     /// All that is kept.
     #[cfg(test)]
     pub fn things(&self) -> impl Iterator<Item = &V> {
         self.shelves.iter().flat_map(|shelf| &shelf.things).map(|thing| &thing.value)
-    }
-
-    /// What all of it weighs.
-    #[cfg(test)]
-    pub fn weight(&self) -> usize {
-        self.weight
     }
 }
 

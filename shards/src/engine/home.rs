@@ -188,6 +188,11 @@ impl PartitionHome {
         }
     }
 
+    /// The newest epoch.
+    pub fn newest_reader(&self) -> Option<Rc<PartitionReader>> {
+        self.readers.borrow().last_key_value().map(|(_, (reader, _))| reader.clone())
+    }
+
     /// Lets go of what an epoch that was replaced has kept for later searches, in steps: that is many small things.
     fn forget_cached(&self, reader: Rc<PartitionReader>) {
         let runtime = self.runtime.clone();

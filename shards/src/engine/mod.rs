@@ -13,6 +13,7 @@ mod catalog_side;
 mod documents;
 mod embedding;
 mod home;
+mod kept_memory;
 pub mod messages;
 mod partition_side;
 mod relayout;
@@ -32,6 +33,7 @@ use uuid::Uuid;
 
 use self::catalog_side::CatalogHome;
 use self::home::PartitionHome;
+use self::kept_memory::KeptMemory;
 use self::search_side::{KnownFactsCache, PlannerCache};
 pub use crate::document::{PayloadFormat, RawDocument};
 use crate::ids::{CoreId, Epoch, PartitionNo};
@@ -71,6 +73,7 @@ pub struct Engine {
     planners: PlannerCache,
     known: KnownFactsCache,
     searches: KeptSearches,
+    kept: KeptMemory,
     embedders: OnceCell<Rc<dyn EmbedderHost>>,
 }
 
@@ -109,6 +112,7 @@ impl Engine {
             planners: PlannerCache::default(),
             known: KnownFactsCache::default(),
             searches: KeptSearches::of_core(memory_bytes),
+            kept: KeptMemory::of_core(memory_bytes),
             embedders: OnceCell::new(),
         })
     }

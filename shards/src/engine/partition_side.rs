@@ -72,7 +72,9 @@ impl Engine {
             }
             PartitionQuestion::Read(epoch, question) => {
                 let reader = home.reader(epoch).ok_or(EngineError::Gone)?;
-                self.read(reader, question).await?
+                let answer = self.read(reader, question).await;
+                self.bound_kept(place);
+                answer?
             }
             PartitionQuestion::Open(_) | PartitionQuestion::Forget => Answer::Done,
         })

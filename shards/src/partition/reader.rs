@@ -233,8 +233,17 @@ impl PartitionReader {
         Ok(None)
     }
 
-    /// Lets go of a bounded part of what was kept for later requests, as is due once a newer epoch has taken this one's place;
-    /// false when nothing is kept.
+    /// Bytes that are kept for later requests, about.
+    pub fn kept_bytes(&self) -> usize {
+        self.terms.borrow().weight()
+            + self.queries.bytes()
+            + self.champions.bytes()
+            + self.kept_answers.bytes()
+            + self.resident_fields.bytes()
+    }
+
+    /// Lets go of a bounded part of what was kept for later requests, as is due once a newer epoch has taken this one's place,
+    /// or where memory is short; false when nothing is kept.
     pub fn forget_some(&self) -> bool {
         self.terms.borrow_mut().forget_some()
             || self.queries.forget_some()

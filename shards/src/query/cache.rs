@@ -48,6 +48,14 @@ impl Drop for Building<'_> {
 pub type ClassKey = (NodeQuestion, u8, u16);
 
 impl QueryCache {
+    /// Bytes of all that is kept; tables that are only held belong to searches.
+    pub fn bytes(&self) -> usize {
+        self.facts.borrow().weight()
+            + self.classes.borrow().weight()
+            + self.tables.borrow().weight()
+            + self.filters.borrow().weight()
+    }
+
     /// Forgets a bounded part of it; false when there is nothing.
     pub fn forget_some(&self) -> bool {
         self.facts.borrow_mut().forget_some()

@@ -33,6 +33,11 @@ impl<T> ByTerm<T> {
         self.0.keep(term.to_owned(), things, all, docs_max);
     }
 
+    /// What all of them weigh, in documents.
+    pub fn docs(&self) -> usize {
+        self.0.weight()
+    }
+
     /// Forgets a bounded part of it; false when there is nothing.
     pub fn forget_some(&mut self) -> bool {
         self.0.forget_some()
@@ -43,10 +48,6 @@ impl<T> ByTerm<T> {
 impl<T> ByTerm<T> {
     pub fn all(&self) -> impl Iterator<Item = &T> {
         self.0.things().flatten().map(|(thing, _)| thing)
-    }
-
-    pub fn docs(&self) -> usize {
-        self.0.weight()
     }
 }
 

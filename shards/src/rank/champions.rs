@@ -153,6 +153,11 @@ impl ChampionLists {
         false
     }
 
+    /// Bytes that they take, about.
+    pub fn bytes(&self) -> usize {
+        self.0.borrow().docs() * size_of::<(u32, Costs)>()
+    }
+
     /// Forgets a bounded part of them; false when there is nothing.
     pub fn forget_some(&self) -> bool {
         self.0.borrow_mut().forget_some()

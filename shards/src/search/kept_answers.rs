@@ -19,9 +19,11 @@ use crate::rank::{RankPlan, RankedPart};
 const DOCS_MAX: usize = 200;
 /// What all answers of a partition may weigh: see [`List::weight`]. About 20 MB.
 const WEIGHT_MAX: usize = 200_000;
+/// Bytes of a document in an answer, about.
+const DOC_BYTES: usize = 100;
 /// The most that one may weigh of that.
 const LIST_WEIGHT_MAX: usize = 5_000;
-/// Answers to larger filters are not kept.
+/// Answers to filters of more tests are not kept.
 const FILTER_SIZE_MAX: usize = 32;
 /// Nor those to questions of more terms and joined words: few people ask the same at such length.
 const NODES_MAX: usize = 16;
@@ -48,7 +50,7 @@ impl List {
     /// facet as one, and so do two values with their counts, and two words that the terms may stand for.
     fn weight(&self) -> usize {
         let facts = &self.part.facts;
-        let filter = self.filter.as_ref().map_or(0, |filter| filter.size());
+        let filter = self.filter.as_ref().map_or(0, |filter| filter.size() + filter.bytes() / DOC_BYTES);
         let facets = self.facets.as_ref().map_or(0, |plan| plan.facets.len() + self.counts.values() / 2);
         let words = words(&self.plan.graph) / 2;
         self.part.docs.len() + 3 * facts.profiles.len() + facts.used.len() + facets + filter + words + 10
@@ -93,6 +95,11 @@ impl KeptAnswers {
         let kept = self.0.borrow();
         let list = kept.find(&text, |list| list.answers(question))?;
         Some((list.part.clone(), list.counts.clone()))
+    }
+
+    /// Bytes that they take, about.
+    pub fn bytes(&self) -> usize {
+        self.0.borrow().docs() * DOC_BYTES
     }
 
     /// Forgets a bounded part of them; false when there is nothing.

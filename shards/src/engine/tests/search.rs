@@ -6,9 +6,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use storage_engine::Disk;
 use storage_engine::io::mem::MemDisk;
+use uuid::Uuid;
 
 use super::harness::*;
+use crate::engine::messages::Place;
 use crate::engine::*;
+use crate::ids::PartitionNo;
 use crate::search::{MatchingStrategy, PageRequest, SearchRequest};
 use crate::settings::{FilterableRule, Settings};
 use crate::timestamp::Timestamp;
@@ -35,6 +38,40 @@ fn searched(cores: u16, partitions: u16) -> Vec<(u64, Value)> {
         }
         found
     })
+}
+
+/// What is kept of one index makes room for that of another, and changes no answer.
+#[test]
+fn indexes_share_the_memory_for_what_is_kept() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    let small = EngineConfig { core_memory_bytes: 0, ..config(Some(1), 0) };
+    run(&disk, 5, 1, small, |bench| async move {
+        const BOUND: usize = 64 << 10;
+        let documents: Vec<Value> =
+            (0..500).map(|id| json!({"id": id, "text": format!("word{} light{} harbour", id % 97, id % 89)})).collect();
+        let mut views = Vec::new();
+        for index in [INDEX, Uuid::from_u128(6)] {
+            let view = bench.engine.create_index(index, Timestamp(0)).await.unwrap();
+            views.push(bench.batch(&view, batch(vec![add(Method::Replace, &json!(documents))])).await.0);
+        }
+        let place = |at: usize| Place { index: views[at].id, layout: views[at].layout, partition: PartitionNo(0) };
+        let kept = || [0, 1].map(|at| bench.engine.kept_bytes(place(at)));
+        let queries: Vec<String> = (0..89).map(|at| format!("light{at} word{} har", at % 97)).collect();
+        let mut found: [Vec<(u64, Value)>; 2] = Default::default();
+        for (view, found) in views.iter().zip(&mut found) {
+            for query in &queries {
+                found.push(hits(&bench, view, query).await);
+                assert!(kept().iter().sum::<usize>() <= BOUND, "{:?}", kept());
+            }
+        }
+        assert_eq!(found[0], found[1]);
+        // The one that was searched last has the room.
+        assert!(kept()[0] < kept()[1], "{:?}", kept());
+        for (query, found) in queries.iter().zip(&found[0]) {
+            assert_eq!(hits(&bench, &views[0], query).await, *found);
+        }
+        assert!(kept()[0] > kept()[1], "{:?}", kept());
+    });
 }
 
 /// The totals of searches under settings, with 1, 2 and 5 partitions, which must agree.

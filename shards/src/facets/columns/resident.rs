@@ -178,18 +178,26 @@ impl ResidentFields {
         let values = Rc::new(values);
         let mut held = self.0.borrow_mut();
         held.bytes += values.bytes();
-        held.fields.insert(field, State::Resident(values.clone()));
+        // Where it was forgotten meanwhile somebody else may have read it, too.
+        if let Some(State::Resident(before)) = held.fields.insert(field, State::Resident(values.clone())) {
+            held.bytes -= before.bytes();
+        }
         Ok(Some(values))
     }
 
     /// Forgets one of them; false when there is none.
     pub fn forget_some(&self) -> bool {
         let mut held = self.0.borrow_mut();
-        let Some(field) = held.fields.keys().next().copied() else {
-            held.bytes = 0;
-            return false;
-        };
-        held.fields.remove(&field).is_some()
+        let Some(field) = held.fields.keys().next().copied() else { return false };
+        if let Some(State::Resident(values)) = held.fields.remove(&field) {
+            held.bytes -= values.bytes();
+        }
+        true
+    }
+
+    /// Bytes of all that are held, about.
+    pub fn bytes(&self) -> usize {
+        self.0.borrow().bytes
     }
 }
 
