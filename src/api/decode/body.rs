@@ -30,11 +30,13 @@ pub enum MediaType {
 /// The type that a `Content-Type` header names; its parameters and its letter case do not count.
 pub fn media_type(header: &str) -> MediaType {
     let essence = header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match essence.as_str() {
-        "application/json" => MediaType::Json,
-        "application/x-ndjson" => MediaType::Ndjson,
-        "text/csv" => MediaType::Csv,
-        other if other.starts_with("application/") && other.ends_with("+json") => MediaType::JsonLike,
+    let Some((kind, name)) = essence.split_once('/') else { return MediaType::Other };
+    let (subtype, suffix) = name.rsplit_once('+').unwrap_or((name, ""));
+    match (kind, subtype, suffix) {
+        ("application", "json", _) => MediaType::Json,
+        ("application", "x-ndjson", _) => MediaType::Ndjson,
+        ("text", "csv", _) => MediaType::Csv,
+        (_, "json", _) | (_, _, "json") => MediaType::JsonLike,
         _ => MediaType::Other,
     }
 }
