@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::control::ControlChange;
 use crate::http::Response;
 use crate::routes;
-use crate::webhooks::{HeaderChanges, Webhook, WebhookChange, WebhookPatch, webhook_not_found};
+use crate::webhooks::{HeaderChanges, Webhook, WebhookChange, WebhookPatch, check_room, webhook_not_found};
 
 /// The routes of this file.
 pub fn routes() -> Vec<Route<App>> {
@@ -42,6 +42,7 @@ async fn create(mut call: Call<App>) -> Answer {
     let (url, headers) = call.decoded(decode).await?;
     let headers: BTreeMap<String, String> =
         headers.into_iter().map(|(name, value)| (name, value.unwrap_or_default())).collect();
+    check_room(&call.app.control.state().webhooks)?;
     let (uid, webhook) = (uuids::v4(&*call.app.runtime), Webhook::asked(url, headers)?);
     call.app.control.change(ControlChange::Webhook(WebhookChange::Create(uid, webhook.clone()))).await?;
     Ok(Response::from_json(201, &object(uid, &webhook)))

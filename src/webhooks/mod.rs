@@ -76,6 +76,18 @@ impl Webhook {
     }
 }
 
+/// Whether there may be one more.
+///
+/// # Errors
+/// `invalid_webhooks`.
+pub fn check_room(webhooks: &Webhooks) -> Result<(), UserError> {
+    if webhooks.keys().filter(|uid| !uid.is_nil()).count() < WEBHOOKS_MAX {
+        return Ok(());
+    }
+    let message = format!("There are {WEBHOOKS_MAX} webhooks already; delete one to make another.");
+    Err(UserError::new("invalid_webhooks", message))
+}
+
 impl WebhookChange {
     /// Makes the change: which webhook is different now, and how; `None` when it is gone.
     ///
@@ -84,10 +96,7 @@ impl WebhookChange {
     pub fn apply(self, webhooks: &mut Webhooks) -> Result<(Uuid, Option<Webhook>), UserError> {
         match self {
             Self::Create(uid, webhook) => {
-                if webhooks.keys().filter(|uid| !uid.is_nil()).count() >= WEBHOOKS_MAX {
-                    let message = format!("There are {WEBHOOKS_MAX} webhooks already; delete one to make another.");
-                    return Err(UserError::new("invalid_webhooks", message));
-                }
+                check_room(webhooks)?;
                 webhooks.insert(uid, webhook.clone());
                 Ok((uid, Some(webhook)))
             }
