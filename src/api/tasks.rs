@@ -23,6 +23,8 @@ use crate::tasks::filter::{Filter, Page, Scope};
 use crate::tasks::task::{Format, Kind, NewTask, Numbering, Status, Task, TaskUid};
 use crate::tasks::view;
 
+/// Tasks or batches on a page at most, as the reference shows it.
+const LIMIT_MAX: u32 = u32::MAX - 1;
 /// What the compaction of the queue asks of the operator; clients show it.
 const AFTER_COMPACTION: &str = "you must restart your instance";
 
@@ -86,7 +88,7 @@ pub fn list_query<A>(call: &Call<A>) -> Result<ListQuery, ApiError> {
     let (mut filter, mut page) = (Filter::default(), Page::default());
     for param in call.query().iter() {
         match param.name() {
-            "limit" => page.limit = param.u32(ErrorCode::InvalidTaskLimit)?,
+            "limit" => page.limit = param.u32(ErrorCode::InvalidTaskLimit)?.min(LIMIT_MAX),
             "from" => page.from = Some(param.u32(ErrorCode::InvalidTaskFrom)?),
             "reverse" => page.reverse = param.boolean(ErrorCode::InvalidTaskReverse)?,
             _ if read_filter(&mut filter, param)? => {}
