@@ -114,7 +114,6 @@ pub fn verify(token: &str, parent: Uuid, master_key: &[u8], now: OffsetDateTime)
     // The end is compared below: it still counts in the very second that it names, and there is no leeway.
     validation.validate_exp = false;
     validation.validate_nbf = false;
-    validation.validate_aud = false;
     let value = key_value(master_key, parent);
     let key = DecodingKey::from_secret(value.as_bytes());
     let claims = jsonwebtoken::decode::<Claims>(token, &key, &validation).ok()?.claims;
@@ -182,6 +181,17 @@ mod tests {
         let none =
             format!("{}.{}.", URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#), URL_SAFE_NO_PAD.encode(claims.to_string()));
         assert_eq!(verify(&none, PARENT, MASTER, at(0)), None);
+    }
+
+    /// Nobody says here for whom a token may be, so one that says so is for others.
+    #[test]
+    fn a_token_for_an_audience_is_refused() {
+        let mut claims = json!({"apiKeyUid": PARENT, "searchRules": ["*"]});
+        assert!(verify(&sign(Algorithm::HS256, &claims), PARENT, MASTER, at(0)).is_some());
+        for audience in [json!("search"), json!(["search"])] {
+            claims["aud"] = audience;
+            assert_eq!(verify(&sign(Algorithm::HS256, &claims), PARENT, MASTER, at(0)), None);
+        }
     }
 
     #[test]
