@@ -253,6 +253,7 @@ impl Collector {
             return Some(Stop::MayCreateIndex(uid));
         }
         let fits = match (&self.state, &task.content) {
+            (State::Additions(BatchKey::Contradicts), Content::IndexDeletion { .. }) => false,
             (_, Content::IndexDeletion { .. }) => true,
             (State::Additions(key), Content::DocumentAddition { primary_key, .. }) => {
                 return (!self.keys_agree(key, primary_key.as_deref())).then_some(Stop::OtherPrimaryKey(uid));

@@ -94,6 +94,9 @@ fn every_cell_of_the_table() {
         ("a c", 2, Work::Clear),
         ("a s", 1, Work::Additions),
         ("a x a", 2, Work::IndexDeletion),
+        // an addition that is there to fail
+        ("al x", 1, Work::Additions),
+        ("al d", 1, Work::Additions),
         // deletions
         ("d a", 2, Work::Additions),
         ("f a", 1, Work::Deletions),
