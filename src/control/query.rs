@@ -1,5 +1,6 @@
 //! Lists of tasks and batches, and single ones, as JSON.
 
+use roaring::RoaringBitmap;
 use serde_json::{Value, json};
 use shards::error::UserError;
 use shards::runtime::Checkpoint;
@@ -80,13 +81,13 @@ impl ControlPlane {
         let processing = self.processing.borrow().as_ref().map(|processing| processing.batch.uid);
         let matching = self.batches.borrow().matching(&query.filter, &self.queue.borrow(), processing);
         let by_index = query.filter.indexes.is_some() || query.scope != Scope::All;
+        let hidden = if by_index { self.queue.borrow().without_single_index() } else { RoaringBitmap::new() };
         let mut checkpoint = Checkpoint::default();
         let mut shown = Vec::new();
         for uid in query.page.cut(&matching) {
             checkpoint.tick(&*self.runtime).await;
             // The reference takes the number of the batch for that of a task here. Clients see the gap, so it is kept.
-            let hidden = by_index && self.queue.borrow().has_no_single_index(TaskUid(uid));
-            if hidden {
+            if hidden.contains(uid) {
                 continue;
             }
             if let Some(object) = self.batch_object(BatchUid(uid), &query.scope)? {

@@ -230,7 +230,11 @@ impl ControlPlane {
     /// The task for a selection, with what matches now.
     fn select(&self, selection: Selection) -> NewTask {
         let queue = self.queue.borrow();
-        let tasks = queue.matching(&selection.filter) & queue.covered(&selection.scope);
+        let mut tasks = queue.matching(&selection.filter) & queue.covered(&selection.scope);
+        if selection.filter.indexes.is_some() {
+            // Who names an index means what happened to it alone: a swap is found under both its names.
+            tasks -= queue.without_single_index();
+        }
         let query = selection.query;
         let content = match selection.cancel {
             true => Content::TaskCancelation { query, tasks },

@@ -212,11 +212,9 @@ impl Queue {
         self.by_index.get(index).cloned().unwrap_or_default()
     }
 
-    /// Whether a task of this number is of a kind without a single index.
-    pub fn has_no_single_index(&self, uid: TaskUid) -> bool {
-        Kind::ALL
-            .iter()
-            .any(|kind| !kind.has_one_index() && self.by_kind.get(kind).is_some_and(|uids| uids.contains(uid.0)))
+    /// The tasks of kinds that have no index, or several.
+    pub fn without_single_index(&self) -> RoaringBitmap {
+        union(self.by_kind.iter().filter(|(kind, _)| !kind.has_one_index()).map(|(_, uids)| uids))
     }
 
     /// All tasks that a filter lets through.
@@ -253,13 +251,7 @@ impl Queue {
             return self.all.clone();
         }
         let names = self.by_index.iter().filter(|(name, _)| scope.covers(name));
-        let mut covered = union(names.map(|(_, uids)| uids));
-        for (kind, uids) in &self.by_kind {
-            if !kind.has_one_index() {
-                covered -= uids;
-            }
-        }
-        covered
+        union(names.map(|(_, uids)| uids)) - self.without_single_index()
     }
 
     fn restate(&mut self, uids: &[TaskUid], change: impl Fn(&mut Task)) {

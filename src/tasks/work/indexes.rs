@@ -13,7 +13,8 @@ use crate::network::task::TaskNetwork;
 use crate::tasks::task::{Content, Outcome, Swap};
 use crate::tasks::worker::{Broken, End, Run};
 
-/// New names of indexes by their old ones.
+/// New names of indexes by their old ones. A name that is free before is so afterwards of another index's history, which
+/// takes the old name in exchange.
 type Renames = BTreeMap<String, String>;
 
 pub(super) async fn create(run: &mut Run<'_>) -> Result<End, Broken> {
@@ -79,7 +80,7 @@ pub(super) async fn update(run: &mut Run<'_>) -> Result<End, Broken> {
     };
     match new_index {
         Some(new) => {
-            let renames = Renames::from([(index.clone(), new.clone())]);
+            let renames = Renames::from([(index.clone(), new.clone()), (new.clone(), index.clone())]);
             rename(run, &renames, vec![(index, None), (new, Some(view))]).await
         }
         None => {
@@ -106,9 +107,7 @@ pub(super) async fn swap(run: &mut Run<'_>) -> Result<End, Broken> {
             (None, false) => return fail_batch(run, index_not_found(&second)).await,
             _ => {}
         }
-        if !rename {
-            renames.insert(second.clone(), first.clone());
-        }
+        renames.insert(second.clone(), first.clone());
         renames.insert(first.clone(), second.clone());
         views.push((first, of_second));
         views.push((second, Some(of_first)));
@@ -149,7 +148,9 @@ pub(super) async fn delete(run: &mut Run<'_>, name: &str) -> Result<End, Broken>
     for task in &mut run.tasks {
         task.outcome = match task.content {
             Content::IndexDeletion { .. } => Outcome::Documents(documents),
-            Content::DocumentAddition { .. } => Outcome::Documents(0),
+            Content::DocumentAddition { .. }
+            | Content::DocumentDeletion { .. }
+            | Content::DocumentDeletionByFilter { .. } => Outcome::Documents(0),
             _ => Outcome::Nothing,
         };
     }
