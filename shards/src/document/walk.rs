@@ -17,6 +17,9 @@ pub enum Leaf<'a> {
     Literal(&'a str),
     /// `null`
     Null,
+    /// No value of its own: comes before the parts of an array or object that is a member's value, and once for each array or
+    /// object without parts. It has no word, but it takes a value's place where positions are counted, as null does.
+    Empty,
 }
 
 /// The text of a number or a boolean as it is searched and shown: `1.50` is `1.5`, `1e+21` is `1e21`.
@@ -63,6 +66,20 @@ impl Paths {
         self.value(&mut JsonReader::new(value), names, Some(field), visitor)
     }
 
+    /// Reads a member's value.
+    fn member_value(
+        &mut self,
+        reader: &mut JsonReader<'_>,
+        names: &FieldsMap,
+        field: Option<FieldId>,
+        visitor: &mut impl LeafVisitor,
+    ) -> Result<(), JsonError> {
+        if let (Some(b'[' | b'{'), Some(field)) = (reader.peek(), field) {
+            visitor.leaf(field, Leaf::Empty);
+        }
+        self.value(reader, names, field, visitor)
+    }
+
     /// `field` is `None` for values of no interest, which are only passed over.
     fn value(
         &mut self,
@@ -80,6 +97,7 @@ impl Paths {
             (Some(b'"'), None) => drop(reader.raw_string()?),
             (Some(b'['), _) => {
                 reader.take(b'[');
+                empty_leaf(reader, b']', field, visitor);
                 while !reader.take(b']') {
                     self.value(reader, names, field, visitor)?;
                     reader.take(b',');
@@ -87,10 +105,11 @@ impl Paths {
             }
             (Some(b'{'), _) => {
                 reader.take(b'{');
+                empty_leaf(reader, b'}', field, visitor);
                 while !reader.take(b'}') {
                     let child = self.member(reader, names, field)?.filter(|child| visitor.enters(*child));
                     reader.take(b':');
-                    self.value(reader, names, child, visitor)?;
+                    self.member_value(reader, names, child, visitor)?;
                     reader.take(b',');
                 }
             }
@@ -131,6 +150,13 @@ impl Paths {
     }
 }
 
+/// Tells of an array or object that ends where it began.
+fn empty_leaf(reader: &mut JsonReader<'_>, end: u8, field: Option<FieldId>, visitor: &mut impl LeafVisitor) {
+    if let (Some(field), true) = (field, reader.peek() == Some(end)) {
+        visitor.leaf(field, Leaf::Empty);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,7 +176,8 @@ mod tests {
     fn leaves_come_in_document_order_under_their_paths() {
         let mut names = FieldsMap::default();
         let [a, _, c, _] = ["a", "a.b", "a.c", "a.b.d"].map(|name| names.insert(name).unwrap());
-        let value = br#"[{"b":["x\n",{"d":-1.5}],"c":{"z":["}"]}},null,[true,[]],{"unknown":{"q":[1]}},"e"]"#;
+        let value =
+            br#"[{"b":["x\n",{"d":-1.5}],"c":{"z":["}"]}},null,[true,[]],{"unknown":{"q":[1,{}]}},"e",{"b":{}}]"#;
         let mut found = Collect(Vec::new(), c);
         let mut paths = Paths::default();
         for _ in 0..2 {
@@ -158,7 +185,17 @@ mod tests {
             paths.walk(&names, a, value, &mut found).unwrap();
             assert_eq!(
                 found.0,
-                [r#"1:Text("x\n")"#, r#"3:Literal("-1.5")"#, "0:Null", r#"0:Literal("true")"#, r#"0:Text("e")"#]
+                [
+                    "1:Empty",
+                    r#"1:Text("x\n")"#,
+                    r#"3:Literal("-1.5")"#,
+                    "0:Null",
+                    r#"0:Literal("true")"#,
+                    "0:Empty",
+                    r#"0:Text("e")"#,
+                    "1:Empty",
+                    "1:Empty",
+                ]
             );
         }
     }

@@ -246,7 +246,7 @@ impl WordReader {
 #[derive(Clone, Copy)]
 struct Roles<'r>(&'r [FieldRole]);
 
-/// A value that is searched: its text, `None` for null, and the languages that it may be in.
+/// A value that is searched: its text, `None` where there is none, and the languages that it may be in.
 type Searched<'r, 'l> = (Option<Cow<'l, str>>, Option<&'r [Language]>);
 
 impl<'r> Roles<'r> {
@@ -257,7 +257,7 @@ impl<'r> Roles<'r> {
     fn searched<'l>(self, field: FieldId, leaf: Leaf<'l>) -> Option<Searched<'r, 'l>> {
         let role = self.0.get(usize::from(field.0)).filter(|role| role.searchable)?;
         Some(match leaf {
-            Leaf::Null => (None, None),
+            Leaf::Null | Leaf::Empty => (None, None),
             Leaf::Text(text) => (Some(Cow::Borrowed(text)), role.languages.as_deref()),
             Leaf::Literal(text) => (Some(literal_text(text)), None),
         })
@@ -308,7 +308,7 @@ struct WordSink<'r> {
 }
 
 impl WordSink<'_> {
-    /// Takes a field's next value; `text` is `None` for null.
+    /// Takes a field's next value; `text` is `None` for one without.
     fn value(&mut self, field: FieldId, text: Option<&str>, languages: Option<&[Language]>) {
         let (cursor, scratch, mut words) = field_words(field, self.walk, self.terms);
         match text {
