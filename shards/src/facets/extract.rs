@@ -151,7 +151,8 @@ impl<'s> Extractor<'s> {
 
     /// A point has facts on `_geo.lat` and `_geo.lng` only, as numbers even when it was written in strings.
     fn add_point(&self, fields: &FieldsMap, json: &[u8], facts: &mut Facts) {
-        let Some(point) = serde_json::from_slice(json).ok().and_then(|value| geo::point_of(&value)) else { return };
+        let value = serde_json::from_slice(json).ok();
+        let Some(point) = value.and_then(|value| geo::stored_point(&value).ok().flatten()) else { return };
         facts.point = Some(point);
         for (name, number) in [("_geo.lat", point.lat), ("_geo.lng", point.lng)] {
             if let Some(field) = fields.id(name).filter(|field| self.wants(*field)) {

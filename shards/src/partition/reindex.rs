@@ -6,9 +6,13 @@ use super::error::PartitionError;
 use super::trees::{DICTIONARY, DOCUMENTS, POSTINGS, WORD_COUNTS};
 use super::words::DocumentWords;
 use super::writer::{PartitionWriter, ReindexParts};
+use crate::document::primary_key::KeyFinder;
 use crate::document::record::Record;
+use crate::document::validate::Reserved;
+use crate::error::UserError;
 use crate::facets::Extractor;
 use crate::facets::columns::{ReindexPlan, drop_field, drop_places};
+use crate::fields::FieldsMap;
 use crate::ids::LocalDocId;
 use crate::settings::Settings;
 use crate::text::dictionary::Dictionary;
@@ -37,7 +41,7 @@ pub fn words_change(old: &Settings, new: &Settings) -> bool {
 }
 
 /// Whether a change of settings asks for anything to be redone.
-pub fn is_needed(fields: &crate::fields::FieldsMap, old: &Settings, new: &Settings) -> bool {
+pub fn is_needed(fields: &FieldsMap, old: &Settings, new: &Settings) -> bool {
     words_change(old, new) || ReindexPlan::between(fields, old, new) != ReindexPlan::default()
 }
 
@@ -65,22 +69,34 @@ pub(super) async fn reindex(writer: &mut PartitionWriter, old: &Settings) -> Res
         *parts.dictionary = Dictionary::default();
     }
     if words || plan.reads_documents() {
-        read_documents(writer, &plan, words).await?;
+        read_documents(writer, old, &plan, words).await?;
     }
     Ok(())
 }
 
-async fn read_documents(writer: &mut PartitionWriter, plan: &ReindexPlan, words: bool) -> Result<(), PartitionError> {
+async fn read_documents(
+    writer: &mut PartitionWriter,
+    old: &Settings,
+    plan: &ReindexPlan,
+    words: bool,
+) -> Result<(), PartitionError> {
     let documents: Vec<u32> = writer.parts().documents.iter().collect();
     let settings = writer.parts().facts.settings.clone();
     let primary_key = writer.parts().facts.primary_key.clone();
     let mut extractor = Extractor::only(&settings, plan.add.iter().copied()).with_key(primary_key.as_deref());
     let (nothing, mut of_document) = (DocumentWords::default(), DocumentWords::default());
+    let (gained, mut refused) = (Reserved::gained(old, &settings), None::<UserError>);
     for doc in documents {
         let ReindexParts { runtime, txn, facts, words: reader, postings, columns, .. } = writer.parts();
         let key = doc.to_be_bytes();
         let bytes = txn.get(DOCUMENTS, &key)?.ok_or(PartitionError::Damaged("set of documents"))?;
         let record = Record::parse(bytes)?;
+        if let Some(gained) = &gained {
+            // All documents are looked at, and of those at fault the one whose error sorts first is told: which that is does not
+            // depend on the number of partitions.
+            let of_document = check_stored(gained, record, &facts.fields, primary_key.as_deref());
+            refused = of_document.err().into_iter().chain(refused).min_by(|a, b| a.message.cmp(&b.message));
+        }
         if plan.reads_documents() {
             let new = extractor.extract(&facts.fields, record.fields());
             columns.add(LocalDocId(doc), None, Some(&new));
@@ -100,8 +116,22 @@ async fn read_documents(writer: &mut PartitionWriter, plan: &ReindexPlan, words:
             writer.flush().await?;
         }
     }
+    if let Some(error) = refused {
+        return Err(error.into());
+    }
     // The changes that follow must find each document's words in place.
     writer.flush().await
+}
+
+fn check_stored(
+    gained: &Reserved,
+    record: Record<'_>,
+    names: &FieldsMap,
+    primary_key: Option<&str>,
+) -> Result<(), UserError> {
+    let named = record.fields().filter_map(|(field, text)| Some((names.name(field)?, text)));
+    let id = || KeyFinder::new(primary_key.unwrap_or_default()).id(record.fields(), names).unwrap_or_default();
+    gained.check_stored(named, id)
 }
 
 #[cfg(test)]

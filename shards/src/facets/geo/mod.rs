@@ -140,34 +140,64 @@ fn is_plainly_filterable(settings: &Settings, field: &str) -> bool {
     settings.filterable_attributes.iter().any(|rule| matches!(rule, FilterableRule::Name(name) if name == field))
 }
 
-/// The point in a document's `_geo`, if it is one.
-pub fn point_of(value: &Value) -> Option<GeoPoint> {
-    check_point(value).ok().flatten()
+/// The point in the `_geo` of a document that is stored; none where it has no coordinates. Objects in an array are taken
+/// together as if they were one.
+///
+/// # Errors
+/// `invalid_document_geo_field` when there is one coordinate without the other, or one that is no finite number.
+pub fn stored_point(value: &Value) -> Result<Option<GeoPoint>, UserError> {
+    let found = |name: &str| {
+        let mut found = Vec::new();
+        members(value, name, &mut found);
+        found
+    };
+    match (found("lat").as_slice(), found("lng").as_slice()) {
+        ([], []) => Ok(None),
+        ([lat], [lng]) => match (coordinate(lat), coordinate(lng)) {
+            (Some(lat), Some(lng)) => Ok(Some(GeoPoint { lat, lng })),
+            (None, _) => fail("`lat` is not a number", value),
+            (_, None) => fail("`lng` is not a number", value),
+        },
+        ([], _) => fail("`lat` is missing", value),
+        (_, []) => fail("`lng` is missing", value),
+        _ => fail("there are several points", value),
+    }
+}
+
+fn members<'v>(value: &'v Value, name: &str, found: &mut Vec<&'v Value>) {
+    match value {
+        Value::Object(object) => found.extend(object.get(name)),
+        Value::Array(items) => items.iter().for_each(|item| members(item, name, found)),
+        _ => {}
+    }
+}
+
+/// A coordinate: a finite number, or a string of one.
+fn coordinate(value: &Value) -> Option<f64> {
+    let number = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    number.filter(|number| number.is_finite())
+}
+
+fn fail<T>(what: &str, found: &Value) -> Result<T, UserError> {
+    let message = format!("the `_geo` field must be an object with the numbers `lat` and `lng`: {what}, found {found}");
+    Err(UserError::new("invalid_document_geo_field", message))
 }
 
 /// Checks a document's `_geo` where [`takes_points`]: null, or an object with exactly `lat` and `lng`, each a finite number
 /// or a string of one. Otherwise the addition fails with `invalid_document_geo_field`.
 pub fn check_point(value: &Value) -> Result<Option<GeoPoint>, UserError> {
-    let fail = |what: &str| {
-        let message =
-            format!("the `_geo` field must be an object with the numbers `lat` and `lng`: {what}, found {value}");
-        Err(UserError::new("invalid_document_geo_field", message))
-    };
-    let members = match value {
-        Value::Null => return Ok(None),
-        Value::Object(members) => members,
-        _ => return fail("it is not an object"),
-    };
-    let coordinate = |name: &str| match members.get(name) {
-        Some(Value::Number(number)) => number.as_f64().filter(|number| number.is_finite()),
-        Some(Value::String(text)) => text.parse().ok().filter(|number: &f64| number.is_finite()),
-        _ => None,
-    };
-    match (coordinate("lat"), coordinate("lng")) {
-        (None, _) => fail("`lat` is missing or not a number"),
-        (_, None) => fail("`lng` is missing or not a number"),
-        _ if members.len() > 2 => fail("it has other members"),
-        (Some(lat), Some(lng)) => Ok(Some(GeoPoint { lat, lng })),
+    match value {
+        Value::Null => Ok(None),
+        Value::Object(members) => match stored_point(value)? {
+            None => fail("`lat` and `lng` are missing", value),
+            Some(_) if members.len() > 2 => fail("it has other members", value),
+            point => Ok(point),
+        },
+        _ => fail("it is not an object", value),
     }
 }
 
@@ -235,7 +265,7 @@ mod tests {
     #[test]
     fn a_documents_point_is_null_or_exactly_two_finite_numbers() {
         assert_eq!(check_point(&json!(null)), Ok(None));
-        assert_eq!(point_of(&json!({"lat": "1.5", "lng": 91})), Some(GeoPoint { lat: 1.5, lng: 91.0 }));
+        assert_eq!(check_point(&json!({"lat": "1.5", "lng": 91})), Ok(Some(GeoPoint { lat: 1.5, lng: 91.0 })));
         for bad in [
             json!("x"),
             json!([1, 2]),
