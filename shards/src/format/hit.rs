@@ -7,7 +7,6 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::plan::FormatPlan;
-use super::select::Paths;
 use super::text::{TextStyle, format_text};
 use crate::document::walk::literal_text;
 use crate::fields::FieldsMap;
@@ -202,7 +201,7 @@ impl<'p> HitWriter<'p> {
             Value::Bool(_) | Value::Null => return,
         };
         let words_max = self.plan.words_max(path);
-        let highlighted = self.plan.highlight.covers(path) && self.plan.displayed_or_below(path);
+        let highlighted = self.plan.highlights(path);
         if words_max.is_none() && (!highlighted || self.plan.words.is_empty()) {
             *value = Value::String(text);
             return;
@@ -251,12 +250,6 @@ impl<'p> HitWriter<'p> {
         if !matches.is_empty() {
             found.insert(path.to_owned(), Value::Array(matches));
         }
-    }
-}
-
-impl FormatPlan {
-    fn displayed_or_below(&self, path: &str) -> bool {
-        self.displayed == Paths::All || self.displayed.covers(path) || self.displayed.reaches_below(path)
     }
 }
 

@@ -93,10 +93,17 @@ impl FormatPlan {
         self.retrieve == Paths::All && self.formatted.is_none() && !self.matches_position
     }
 
-    /// Words that a text at `path` may show; `None`: all.
+    /// Words that a text at `path` may show; `None`: all. What is said of a path below counts too, as the interface has it: an
+    /// array may hold texts beside objects.
     pub fn words_max(&self, path: &str) -> Option<usize> {
-        let covering = self.crop.iter().rev().find(|(name, _)| name == "*" || covers_subtree(name, path));
-        covering.map(|(_, words)| *words)
+        let concerns = |name: &str| name == "*" || covers_subtree(name, path) || covers_subtree(path, name);
+        self.crop.iter().rev().find(|(name, _)| concerns(name)).map(|(_, words)| *words)
+    }
+
+    /// Whether matches in a text at `path` are wrapped, by the same rule.
+    pub fn highlights(&self, path: &str) -> bool {
+        let covers = |paths: &Paths| paths.covers(path) || paths.reaches_below(path);
+        covers(&self.highlight) && covers(&self.displayed)
     }
 }
 
