@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use shards::engine::IndexView;
-use shards::facets::distribution::check_facets;
 use shards::search::federated::{
     FederatedAnswer, FederatedError, FederatedFacets, FederatedIndex, FederatedQuery, FederatedRequest, FederatedRole,
     MergeFacets, Part, rule_kinds,
 };
 use shards::search::{PageRequest, SearchRequest, check};
 
-use self::query_checks::{FacetOrders, Rules, check_query, check_unused};
+use self::query_checks::{FacetOrders, Rules, check_query, unused_index};
 use super::enter;
 use super::envelope::{member, write_page};
 use super::multi::inside;
@@ -24,7 +23,7 @@ use super::network::{self, Routed};
 use super::one::{check_network, metadata, pins, read_ahead, read_filter, read_sort, wants_metadata};
 use super::params::many::{FederationParams, QueryParams};
 use super::{hydrate, semantic};
-use crate::api::error::{ApiError, ErrorCode};
+use crate::api::error::ApiError;
 use crate::api::router::{Answer, Call};
 use crate::api::uuids;
 use crate::app::App;
@@ -240,6 +239,7 @@ impl Plan {
         }
         let mut plan = Self { request: request(federation), views: Vec::new(), places: Places::default() };
         let (mut orders, mut rules) = (FacetOrders::default(), Rules::default());
+        let is_merged = federation.merge_facets.is_some();
         for (uid, asked) in &by_index {
             let missing = || inside(asked[0].1.given, ApiError::index_not_found(uid));
             let view = state.index(uid).ok_or_else(missing)?;
@@ -252,16 +252,17 @@ impl Plan {
                 plan.places.0.push((*place, routed.given));
             }
             if let Some(names) = &facets {
-                check_facets(names, &view.settings, ErrorCode::InvalidMultiSearchFacets.name())?;
-                if federation.merge_facets.is_some() {
-                    orders.check(uid, names, view)?;
-                }
+                orders.check_facets((uid, names), view, is_merged)?;
             }
         }
         let is_used = |uid: &str| by_index.contains_key(uid) || asked_elsewhere.contains(&uid);
         let unused = federation.facets_by_index.iter().filter(|(uid, _)| !is_used(uid));
         for (uid, names) in unused {
-            check_unused(call, state, uid, names.as_deref().unwrap_or_default())?;
+            let view = unused_index(call, state, uid)?;
+            orders.check_facets((uid, names.as_deref().unwrap_or_default()), view, is_merged)?;
+        }
+        if let Some(merge) = &mut plan.request.merge_facets {
+            merge.orders = orders.into_orders();
         }
         Ok(plan)
     }
@@ -306,7 +307,9 @@ fn request(federation: &FederationParams) -> FederatedRequest {
         page: federation.page,
         distinct: federation.distinct.clone(),
         is_hybrid_share: federation.is_hybrid_share,
-        merge_facets: federation.merge_facets.map(|merge| MergeFacets { values_max: merge.values_max }),
+        merge_facets: federation
+            .merge_facets
+            .map(|merge| MergeFacets { values_max: merge.values_max, ..MergeFacets::default() }),
         ..FederatedRequest::default()
     }
 }

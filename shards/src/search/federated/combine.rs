@@ -16,8 +16,8 @@ use super::search::HITS_PER_LOOK;
 use super::together::HitRank;
 use super::values::FieldValue;
 use super::{FederatedAnswer, FederatedFacets, MergeFacets};
-use crate::facets::distribution::{Distribution, FacetPlan, FacetValues, PlannedFacet};
-use crate::ids::{DocId, FieldId};
+use crate::facets::distribution::{Distribution, FacetValues};
+use crate::ids::DocId;
 use crate::query::QueryWords;
 use crate::rank::score_facts::ScoreFacts;
 use crate::runtime::pause_at;
@@ -283,24 +283,17 @@ async fn shown(
     let usual = FacetLimits::default();
     let of_index = |(index, (uid, mut shown)): (usize, (String, Distribution))| {
         let limits = combination.limits.get(&uid).unwrap_or(&usual);
-        let order = |name: &str| limits.orders.get(name).copied().unwrap_or(limits.usual);
         for facet in &mut shown.facets {
-            match order(&facet.name) {
+            match limits.orders.get(&facet.name).copied().unwrap_or(limits.usual) {
                 FacetOrder::Count => facet.values.sort_by_key(|(_, count)| std::cmp::Reverse(*count)),
                 FacetOrder::Alpha => facet.values.sort(),
             }
             facet.values.truncate(usize::try_from(limits.values_max).unwrap_or(usize::MAX));
         }
-        let planned = |facet: &FacetValues| PlannedFacet {
-            field: FieldId(0),
-            name: facet.name.clone(),
-            order: order(&facet.name),
-        };
-        let plan = FacetPlan { facets: shown.facets.iter().map(planned).collect(), values_max: limits.values_max };
-        IndexFacets { index, plan, shown }
+        IndexFacets { index, shown }
     };
     let facets = facets.into_iter().enumerate().map(of_index).collect();
-    finish(&uids, facets, dropped, combination.merge_facets, pace).await
+    finish(&uids, facets, dropped, combination.merge_facets.as_ref(), pace).await
 }
 
 #[cfg(test)]

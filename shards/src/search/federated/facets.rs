@@ -9,7 +9,7 @@ use storage_engine::vector::Pace;
 use super::MergeFacets;
 use super::search::HITS_PER_LOOK;
 use super::values::FieldValue;
-use crate::facets::distribution::{Distribution, FacetPlan, FacetValues};
+use crate::facets::distribution::{Distribution, FacetValues};
 use crate::facets::normalise::normalise;
 use crate::runtime::pause_at;
 use crate::settings::FacetOrder;
@@ -30,8 +30,6 @@ pub enum FederatedFacets {
 pub(super) struct IndexFacets {
     /// The index's place in the request.
     pub(super) index: usize,
-    /// Which facets, and how they are ordered.
-    pub(super) plan: FacetPlan,
     /// The counts, in order and cut.
     pub(super) shown: Distribution,
 }
@@ -49,7 +47,7 @@ pub(super) async fn finish(
     uids: &[&str],
     facets: Vec<IndexFacets>,
     dropped: &[DroppedHit],
-    merge: Option<MergeFacets>,
+    merge: Option<&MergeFacets>,
     pace: &dyn Pace,
 ) -> FederatedFacets {
     if facets.is_empty() {
@@ -57,8 +55,8 @@ pub(super) async fn finish(
     }
     if let Some(merge) = merge {
         let mut merged = merged(&facets);
-        take_away(&mut merged.0, dropped.iter(), pace).await;
-        return FederatedFacets::Merged(ordered(merged.0, &merged.1, merge));
+        take_away(&mut merged, dropped.iter(), pace).await;
+        return FederatedFacets::Merged(ordered(merged, merge));
     }
     let mut by_index = Vec::with_capacity(facets.len());
     for mut facets in facets {
@@ -94,21 +92,16 @@ async fn take_away<'d>(
     }
 }
 
-/// The counts of all indexes by the text of the key, with the order of each facet: that of the first index that has it.
-fn merged(facets: &[IndexFacets]) -> (Distribution, BTreeMap<String, FacetOrder>) {
-    let (mut merged, mut orders) = (BTreeMap::<&str, FacetValues>::new(), BTreeMap::new());
-    for IndexFacets { plan, shown, .. } in facets {
-        for facet in &plan.facets {
-            orders.entry(facet.name.clone()).or_insert(facet.order);
-        }
-        for facet in &shown.facets {
-            let together = merged
-                .entry(&facet.name)
-                .or_insert_with(|| FacetValues { name: facet.name.clone(), ..FacetValues::default() });
-            add(together, facet);
-        }
+/// The counts of all indexes by the text of the key.
+fn merged(facets: &[IndexFacets]) -> Distribution {
+    let mut merged = BTreeMap::<&str, FacetValues>::new();
+    for facet in facets.iter().flat_map(|index| &index.shown.facets) {
+        let together = merged
+            .entry(&facet.name)
+            .or_insert_with(|| FacetValues { name: facet.name.clone(), ..FacetValues::default() });
+        add(together, facet);
     }
-    (Distribution { facets: merged.into_values().collect() }, orders)
+    Distribution { facets: merged.into_values().collect() }
 }
 
 pub(super) fn add(together: &mut FacetValues, facet: &FacetValues) {
@@ -129,10 +122,10 @@ pub(super) fn add(together: &mut FacetValues, facet: &FacetValues) {
     };
 }
 
-fn ordered(mut merged: Distribution, orders: &BTreeMap<String, FacetOrder>, merge: MergeFacets) -> Distribution {
+fn ordered(mut merged: Distribution, merge: &MergeFacets) -> Distribution {
     let values_max = merge.values_max.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
     for facet in &mut merged.facets {
-        match orders.get(&facet.name) {
+        match merge.orders.get(&facet.name) {
             Some(FacetOrder::Count) => facet.values.sort_by_key(|(_, count)| Reverse(*count)),
             _ => facet.values.sort(),
         }
@@ -147,8 +140,6 @@ mod tests {
     use storage_engine::vector::Unpaced;
 
     use super::*;
-    use crate::facets::distribution::PlannedFacet;
-    use crate::ids::FieldId;
 
     fn finish(
         uids: &[&str],
@@ -156,14 +147,13 @@ mod tests {
         dropped: &[DroppedHit],
         merge: Option<MergeFacets>,
     ) -> FederatedFacets {
-        block_on(super::finish(uids, facets, dropped, merge, &Unpaced))
+        block_on(super::finish(uids, facets, dropped, merge.as_ref(), &Unpaced))
     }
 
-    fn of_index(index: usize, order: FacetOrder, values: &[(&str, u64)], stats: Option<(f64, f64)>) -> IndexFacets {
-        let facet = PlannedFacet { field: FieldId(0), name: "g".into(), order };
+    fn of_index(index: usize, values: &[(&str, u64)], stats: Option<(f64, f64)>) -> IndexFacets {
         let values = values.iter().map(|(key, count)| ((*key).to_owned(), *count)).collect();
         let shown = Distribution { facets: vec![FacetValues { name: "g".into(), values, stats }] };
-        IndexFacets { index, plan: FacetPlan { facets: vec![facet], values_max: 100 }, shown }
+        IndexFacets { index, shown }
     }
 
     fn keys(distribution: &Distribution) -> Vec<(&str, u64)> {
@@ -177,17 +167,19 @@ mod tests {
 
     #[test]
     fn keys_are_added_by_their_text() {
-        let of_indexes = |order| {
+        let of_indexes = || {
             vec![
-                of_index(0, order, &[("b", 1), ("A", 3)], Some((1.0, 2.0))),
-                of_index(1, order, &[("a", 3), ("b", 1), ("c", 9)], Some((0.0, 1.5))),
+                of_index(0, &[("b", 1), ("A", 3)], Some((1.0, 2.0))),
+                of_index(1, &[("a", 3), ("b", 1), ("c", 9)], Some((0.0, 1.5))),
             ]
         };
-        let merge =
-            |order, values_max| match finish(&["x", "y"], of_indexes(order), &[], Some(MergeFacets { values_max })) {
+        let merge = |order, values_max| {
+            let orders = BTreeMap::from([("g".into(), order)]);
+            match finish(&["x", "y"], of_indexes(), &[], Some(MergeFacets { values_max, orders })) {
                 FederatedFacets::Merged(distribution) => distribution,
                 other => panic!("{other:?}"),
-            };
+            }
+        };
         let alpha = merge(FacetOrder::Alpha, None);
         assert_eq!(keys(&alpha), [("A", 3), ("a", 3), ("b", 2), ("c", 9)]);
         assert_eq!(alpha.facets[0].stats, Some((0.0, 2.0)));
@@ -197,7 +189,7 @@ mod tests {
 
     #[test]
     fn dropped_hits_take_their_values_away() {
-        let facets = || vec![of_index(0, FacetOrder::Alpha, &[("Action", 2), ("action", 1), ("crime", 2)], None)];
+        let facets = || vec![of_index(0, &[("Action", 2), ("action", 1), ("crime", 2)], None)];
         let hits = [dropped(0, &["action", "crime"]), dropped(0, &["action"]), dropped(0, &["action"])];
         let FederatedFacets::ByIndex(shown) = finish(&["x"], facets(), &hits, None) else { panic!("not by index") };
         assert_eq!((shown[0].0.as_str(), keys(&shown[0].1)), ("x", vec![("action", 1), ("crime", 1)]));

@@ -19,6 +19,7 @@ mod tests;
 mod together;
 mod values;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use combine::{Combination, FacetLimits, Part, PartHit, combine, is_enough_by_words};
@@ -33,6 +34,7 @@ use super::answer::SearchError;
 use super::request::{PageRequest, SearchRequest};
 use crate::query::QueryWords;
 use crate::rank::score_facts::ScoreFacts;
+use crate::settings::FacetOrder;
 
 /// Several searches that become one list. Requests were checked against their indexes ([`super::plan::check`]).
 #[derive(Clone, Debug, Default)]
@@ -92,10 +94,12 @@ pub struct FederatedIndex {
 }
 
 /// How facets are counted together.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct MergeFacets {
     /// Values shown of each facet; `None`: all.
     pub values_max: Option<u64>,
+    /// The order of each facet that was named itself; the values of all others stand by the alphabet.
+    pub orders: BTreeMap<String, FacetOrder>,
 }
 
 /// What a federated search answers.

@@ -61,7 +61,7 @@ pub async fn federated_search(
     let (page, values) = federation.page(kept, &ranked).await;
     let hits = federation.fetch(&ranked, &page).await?;
     let uids: Vec<&str> = request.indexes.iter().map(|index| &*index.uid).collect();
-    let merge_facets = request.merge_facets.filter(|_| request.role == FederatedRole::Whole);
+    let merge_facets = request.merge_facets.as_ref().filter(|_| request.role == FederatedRole::Whole);
     let mut answer = FederatedAnswer {
         hit_count: hits.len(),
         total: total.saturating_sub(dropped.len() as u64),
@@ -398,7 +398,7 @@ impl<'f> Federation<'f> {
                 narrow(access.index.partitions, access.ask, &searches, counted, self.pacer).await?;
             total += documents;
             if let Some(plan) = plan {
-                facets.push(IndexFacets { index, shown: counts.finish(&plan, self.pacer).await, plan });
+                facets.push(IndexFacets { index, shown: counts.finish(&plan, self.pacer).await });
             }
         }
         Ok((total, facets))

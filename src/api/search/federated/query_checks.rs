@@ -1,6 +1,7 @@
 //! What queries that are answered together may not say: each alone, and beside the others.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use shards::engine::IndexView;
 use shards::facets::distribution::check_facets;
@@ -59,16 +60,14 @@ pub(super) fn check_query(
     Ok(())
 }
 
-/// The facets of an index that no query searches are not shown, but must be such.
-pub(super) fn check_unused(
+/// Finds an index that no query searches: its facets are not shown, but must be such.
+pub(super) fn unused_index<'s>(
     call: &Call<App>,
-    state: &ControlState,
+    state: &'s ControlState,
     uid: &str,
-    names: &[String],
-) -> Result<(), ApiError> {
+) -> Result<&'s Arc<IndexView>, ApiError> {
     call.grant.check_index(uid)?;
-    let view = state.index(uid).ok_or_else(|| ApiError { status: 400, ..ApiError::index_not_found(uid) })?;
-    Ok(check_facets(names, &view.settings, ErrorCode::InvalidMultiSearchFacets.name())?)
+    state.index(uid).ok_or_else(|| ApiError { status: 400, ..ApiError::index_not_found(uid) })
 }
 
 /// The kinds of rules of the queries so far: the longest list, with the place of its query.
@@ -94,12 +93,28 @@ impl Rules {
     }
 }
 
-/// The order of the values of each facet that is counted over all indexes, with the index that has it so.
+/// The order of the values of each facet that is counted over all indexes and was named itself, with the index that has it so.
 #[derive(Default)]
 pub(super) struct FacetOrders<'f>(BTreeMap<String, (FacetOrder, &'f str)>);
 
 impl<'f> FacetOrders<'f> {
-    pub(super) fn check(&mut self, uid: &'f str, names: &[String], view: &IndexView) -> Result<(), ApiError> {
+    /// Checks the facets asked of an index; their order only where they are `merged`.
+    ///
+    /// # Errors
+    /// `invalid_multi_search_facet_order`, `invalid_multi_search_facets`.
+    pub(super) fn check_facets(
+        &mut self,
+        (uid, names): (&'f str, &[String]),
+        view: &IndexView,
+        merged: bool,
+    ) -> Result<(), ApiError> {
+        if merged {
+            self.check(uid, names, view)?;
+        }
+        Ok(check_facets(names, &view.settings, ErrorCode::InvalidMultiSearchFacets.name())?)
+    }
+
+    fn check(&mut self, uid: &'f str, names: &[String], view: &IndexView) -> Result<(), ApiError> {
         let orders = &view.settings.faceting.sort_facet_values_by;
         let usual = orders.get("*").copied().unwrap_or(FacetOrder::Alpha);
         for name in names {
@@ -114,6 +129,11 @@ impl<'f> FacetOrders<'f> {
             }
         }
         Ok(())
+    }
+
+    /// The order of each facet that was named.
+    pub(super) fn into_orders(self) -> BTreeMap<String, FacetOrder> {
+        self.0.into_iter().map(|(name, (order, _))| (name, order)).collect()
     }
 }
 

@@ -86,7 +86,7 @@ pub(super) async fn gather(
         let mut plan = Plan::new(call, state, &own, federation, &indexes)?;
         plan.request.role = FederatedRole::Part;
         plan.request.instance = Some(own_name.map(Into::into));
-        merge_facets = plan.request.merge_facets;
+        merge_facets = plan.request.merge_facets.clone();
         for (given, query, view) in plan.shares() {
             planned.entry(given).or_insert_with(|| (query.clone(), view.clone()));
         }
