@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 /// Maps that one is made of: a full cache of 16 MB of small things frees about a thousand of them at once.
-const SHELVES: usize = 128;
+pub const SHELVES: usize = 128;
 
 /// A map whose things weigh no more than a bound together.
 pub struct Kept<K, V> {
@@ -117,6 +117,21 @@ impl<K: Hash + Eq, V> Kept<K, V> {
         false
     }
 
+    /// Forgets the keys that are `gone` in one of the [`SHELVES`].
+    pub fn forget_where(&mut self, shelf: usize, gone: impl Fn(&K) -> bool) {
+        let Some(shelf) = self.shelves.get_mut(shelf) else { return };
+        let before = shelf.weight;
+        shelf.things.retain(|thing| {
+            let is_gone = gone(&thing.key);
+            shelf.weight -= if is_gone { thing.weight } else { 0 };
+            !is_gone
+        });
+        self.weight -= before - shelf.weight;
+        if shelf.things.is_empty() {
+            *shelf = Shelf::default();
+        }
+    }
+
     /// What all of it weighs.
     pub fn weight(&self) -> usize {
         self.weight
@@ -132,6 +147,23 @@ impl<K: Hash + Eq, V> Kept<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_gone_leaves_shelf_by_shelf() {
+        let mut kept = Kept::default();
+        for key in 0..1_000_usize {
+            kept.keep(key, key, 1 + key % 3, usize::MAX);
+        }
+        let mut before = kept.weight();
+        for shelf in 0..SHELVES {
+            kept.forget_where(shelf, |key| key % 2 == 0);
+            assert!(before - kept.weight() < 100, "a little at a time");
+            before = kept.weight();
+        }
+        assert_eq!(kept.weight(), (1..1_000).step_by(2).map(|key| 1 + key % 3).sum::<usize>());
+        assert!((0..1_000).all(|key| kept.get(&key).is_some() == (key % 2 == 1)));
+        Kept::<usize, ()>::default().forget_where(0, |_| true);
+    }
 
     /// To make room for one thing may not take as long as to free all others.
     #[test]

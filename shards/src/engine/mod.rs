@@ -36,6 +36,7 @@ use self::home::PartitionHome;
 use self::kept_memory::KeptMemory;
 use self::search_side::{KnownFactsCache, PlannerCache};
 pub use crate::document::{PayloadFormat, RawDocument};
+use crate::error::UserError;
 use crate::ids::{CoreId, Epoch, PartitionNo};
 pub use crate::mesh::AskError;
 use crate::placement;
@@ -72,7 +73,7 @@ pub struct Engine {
     catalogs: RefCell<AHashMap<Uuid, Rc<CatalogHome>>>,
     planners: PlannerCache,
     known: KnownFactsCache,
-    searches: KeptSearches,
+    searches: Rc<KeptSearches>,
     kept: KeptMemory,
     embedders: OnceCell<Rc<dyn EmbedderHost>>,
 }
@@ -90,13 +91,26 @@ macro_rules! answer_as {
 }
 use answer_as;
 
-/// The values of all, or the first error, once every one has ended. A question to another core is answered to the end even
-/// when nobody waits any more: what follows must not meet a partition that is still at work on what failed elsewhere.
+/// The values of all, or an error, once every one has ended. A question to another core is answered to the end even when
+/// nobody waits any more: what follows must not meet a partition that is still at work on what failed elsewhere. Of several
+/// errors it is the first that is no request's, else the one whose text sorts first: documents at fault are of any partition.
 async fn all_done<T, F>(asked: impl IntoIterator<Item = F>) -> Result<Vec<T>, EngineError>
 where
     F: Future<Output = Result<T, EngineError>>,
 {
-    join_all(asked).await.into_iter().collect()
+    let ended = join_all(asked).await;
+    let mut values = Vec::with_capacity(ended.len());
+    let mut refused: Option<UserError> = None;
+    for value in ended {
+        match value {
+            Ok(value) => values.push(value),
+            Err(EngineError::User(error)) => {
+                refused = refused.into_iter().chain([error]).min_by(|a, b| a.message.cmp(&b.message));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    refused.map_or(Ok(values), |error| Err(error.into()))
 }
 
 impl Engine {
@@ -111,7 +125,7 @@ impl Engine {
             catalogs: RefCell::default(),
             planners: PlannerCache::default(),
             known: KnownFactsCache::default(),
-            searches: KeptSearches::of_core(memory_bytes),
+            searches: Rc::new(KeptSearches::of_core(memory_bytes)),
             kept: KeptMemory::of_core(memory_bytes),
             embedders: OnceCell::new(),
         })

@@ -30,6 +30,7 @@ impl Engine {
         }
         if let PartitionQuestion::Forget = question {
             self.partitions.borrow_mut().remove(&place);
+            self.forget_searches(move |asked| (asked.index, asked.layout) == (place.index, place.layout));
             return Ok(Answer::Done);
         }
         let home = self.partition(place)?;

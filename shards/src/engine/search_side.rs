@@ -77,23 +77,24 @@ struct KnownIndex {
 }
 
 impl KnownFactsCache {
-    fn get(&self, view: &IndexView, runtime: &Rc<dyn Runtime>) -> Rc<KnownFacts> {
+    /// What is remembered of a view's epoch; and whether that took the place of another epoch.
+    fn get(&self, view: &IndexView, runtime: &Rc<dyn Runtime>) -> (Rc<KnownFacts>, bool) {
         let mut kept = self.0.borrow_mut();
         let known = kept.iter().position(|known| known.id == view.id).map(|at| kept.remove(at));
         if kept.len() >= KNOWN_MAX {
             forget(kept.remove(0).facts, runtime);
         }
-        let facts = match known {
-            Some(known) if known.layout == view.layout && known.epoch == view.epoch => known.facts,
+        let (facts, moved_on) = match known {
+            Some(known) if known.layout == view.layout && known.epoch == view.epoch => (known.facts, false),
             Some(older) => {
                 forget(older.facts, runtime);
-                Rc::default()
+                (Rc::default(), true)
             }
-            None => Rc::default(),
+            None => (Rc::default(), false),
         };
         // The one used last stands last.
         kept.push(KnownIndex { id: view.id, layout: view.layout, epoch: view.epoch, facts: facts.clone() });
-        facts
+        (facts, moved_on)
     }
 }
 
@@ -111,6 +112,23 @@ fn forget(facts: Rc<KnownFacts>, runtime: &Rc<dyn Runtime>) {
 }
 
 impl Engine {
+    /// What is remembered of a view's epoch. Where that took the place of another, the answers of that are let go of.
+    fn known_facts(&self, view: &IndexView) -> Rc<KnownFacts> {
+        let (facts, moved_on) = self.known.get(view, &self.runtime);
+        if moved_on {
+            let (index, now) = (view.id, (view.layout, view.epoch));
+            self.forget_searches(move |asked| asked.index == index && (asked.layout, asked.epoch) != now);
+        }
+        facts
+    }
+
+    /// Lets go of kept answers that nobody can ask for any more.
+    pub(super) fn forget_searches(&self, gone: impl Fn(&Asked) -> bool + 'static) {
+        let (searches, runtime) = (self.searches.clone(), self.runtime.clone());
+        let forgetting = async move { searches.forget(gone, &*runtime).await };
+        self.runtime.spawn(Queue::Upkeep, Box::pin(forgetting));
+    }
+
     /// Answers a search of one index at the epoch of a view; at a newer one when that epoch is no longer kept.
     pub async fn search(&self, index: &IndexView, request: SearchRequest) -> Result<SearchAnswer, SearchError> {
         let mut latest: Option<IndexView> = None;
@@ -122,7 +140,7 @@ impl Engine {
                 return Ok(answer);
             }
             let asker = Asker { engine: self, view, gone: Cell::new(false) };
-            let (planner, known) = (self.planners.get(&view.settings), self.known.get(view, &self.runtime));
+            let (planner, known) = (self.planners.get(&view.settings), self.known_facts(view));
             let searched = self.searched(view, &planner, &known);
             let pacer = RuntimePacer(self.runtime.clone());
             match crate::search::search(&searched, &asked.request, &asker, &pacer).await {
@@ -153,7 +171,7 @@ impl Engine {
             let asker = Asker { engine: self, view, gone: Cell::new(false) };
             let planner = self.planners.get(&view.settings);
             let pacer = RuntimePacer(self.runtime.clone());
-            let known = self.known.get(view, &self.runtime);
+            let known = self.known_facts(view);
             let searched = self.searched(view, &planner, &known);
             let answer = crate::search::search_facet_values(&searched, &request, &asker, &pacer).await;
             if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
@@ -179,7 +197,7 @@ impl Engine {
             let askers: Vec<Asker<'_>> =
                 views.iter().map(|view| Asker { engine: self, view, gone: Cell::new(false) }).collect();
             let planners: Vec<Rc<Planner>> = views.iter().map(|view| self.planners.get(&view.settings)).collect();
-            let known: Vec<Rc<KnownFacts>> = views.iter().map(|view| self.known.get(view, &self.runtime)).collect();
+            let known: Vec<Rc<KnownFacts>> = views.iter().map(|view| self.known_facts(view)).collect();
             let access = views.iter().zip(&planners).zip(&known).zip(&askers);
             let access: Vec<FederatedAccess<'_>> = access
                 .map(|(((view, planner), known), ask)| FederatedAccess {
@@ -202,7 +220,7 @@ impl Engine {
 
     /// Scores the hits of a query by what all instances know, see [`score_together`].
     pub async fn score_together(&self, index: &IndexView, shares: &Shares, parts: &mut [Part]) -> Vec<Rescored> {
-        let (planner, known) = (self.planners.get(&index.settings), self.known.get(index, &self.runtime));
+        let (planner, known) = (self.planners.get(&index.settings), self.known_facts(index));
         let pacer = RuntimePacer(self.runtime.clone());
         score_together(&self.searched(index, &planner, &known), shares, parts, &pacer).await
     }
@@ -216,7 +234,7 @@ impl Engine {
         for attempt in 1.. {
             let view = latest.as_ref().unwrap_or(index);
             let asker = Asker { engine: self, view, gone: Cell::new(false) };
-            let (planner, known) = (self.planners.get(&view.settings), self.known.get(view, &self.runtime));
+            let (planner, known) = (self.planners.get(&view.settings), self.known_facts(view));
             let searched = self.searched(view, &planner, &known);
             let pacer = RuntimePacer(self.runtime.clone());
             let answer = crate::search::search_similar(&searched, &request, &asker, &pacer).await;

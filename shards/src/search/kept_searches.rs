@@ -2,8 +2,7 @@
 //!
 //! What one person types is what many type, and a page is loaded again and again. The partitions keep [what they
 //! ranked](super::kept_answers), but to ask them, to write their hits and to merge them is most of the work of such a search.
-//! An answer here is as good as a new one: it is that of the same request at the same epoch. Epochs that are over leave as
-//! others take their room.
+//! An answer here is as good as a new one: it is that of the same request at the same epoch.
 
 use std::cell::RefCell;
 use std::hash::{Hash, Hasher};
@@ -14,7 +13,8 @@ use uuid::Uuid;
 use super::answer::SearchAnswer;
 use super::request::SearchRequest;
 use crate::ids::Epoch;
-use crate::kept::Kept;
+use crate::kept::{Kept, SHELVES};
+use crate::runtime::Runtime;
 
 /// Bytes of all answers on a core.
 const BYTES_MAX: u64 = 32 << 20;
@@ -116,6 +116,24 @@ impl KeptSearches {
         if asked.may_be_kept() && !answer.degraded && bytes <= ANSWER_BYTES_MAX && self.seen.borrow_mut().again(&asked)
         {
             self.answers.borrow_mut().keep(asked, answer.clone(), bytes, self.bytes_max);
+        }
+    }
+}
+
+impl KeptSearches {
+    /// Bytes of what is kept.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.answers.borrow().weight()
+    }
+
+    /// Lets go of the answers to requests that nobody can ask any more, in steps.
+    pub async fn forget(&self, gone: impl Fn(&Asked) -> bool, runtime: &dyn Runtime) {
+        for shelf in 0..SHELVES {
+            self.answers.borrow_mut().forget_where(shelf, &gone);
+            if runtime.should_yield() {
+                runtime.yield_now().await;
+            }
         }
     }
 }

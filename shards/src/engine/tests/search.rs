@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use storage_engine::Disk;
@@ -71,6 +72,39 @@ fn indexes_share_the_memory_for_what_is_kept() {
             assert_eq!(hits(&bench, &views[0], query).await, *found);
         }
         assert!(kept()[0] > kept()[1], "{:?}", kept());
+    });
+}
+
+/// Answers of an epoch that is over, or of an index that is gone, take no memory.
+#[test]
+fn kept_answers_go_with_their_epoch() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    run(&disk, 5, 1, config(Some(1), 0), |bench| async move {
+        let documents: Vec<Value> = (0..50).map(|id| json!({"id": id, "text": format!("word{id}")})).collect();
+        let mut views = Vec::new();
+        for index in [INDEX, Uuid::from_u128(6)] {
+            let view = bench.engine.create_index(index, Timestamp(0)).await.unwrap();
+            views.push(bench.batch(&view, batch(vec![add(Method::Replace, &json!(documents))])).await.0);
+        }
+        let kept = || bench.engine.searches.bytes();
+        let search_all = async |view: &IndexView| {
+            for at in 0..100 {
+                hits(&bench, view, &format!("word{}", at % 50)).await;
+            }
+            bench.engine.runtime.sleep(Duration::from_millis(10)).await;
+            kept()
+        };
+        let one = search_all(&views[0]).await;
+        let both = search_all(&views[1]).await;
+        assert!(one > 0 && both == 2 * one, "{one} {both}");
+        let (moved, _) = bench.batch(&views[0], batch(vec![add(Method::Replace, &json!([{"id": 99}]))])).await;
+        hits(&bench, &moved, "another").await;
+        bench.engine.runtime.sleep(Duration::from_millis(10)).await;
+        assert_eq!(kept(), one);
+        assert_eq!(search_all(&moved).await, both);
+        bench.engine.drop_index(views[1].id).await.unwrap();
+        bench.engine.runtime.sleep(Duration::from_millis(10)).await;
+        assert_eq!(kept(), one);
     });
 }
 
