@@ -51,6 +51,7 @@ pub(super) async fn answer(
     }
     let state = call.app.control.state();
     let routed = route(call, &state, queries, &mut federation, words)?;
+    let shows_vectors = routed.iter().any(|routed| routed.query.search.request.retrieve_vectors);
     let metadata = wants_metadata(call).then(|| all_metadata(call, &state, &routed));
     let place = enter(call).await?;
     let (answer, remote_errors) = if routed.iter().all(|query| query.candidates == [None]) {
@@ -81,6 +82,7 @@ pub(super) async fn answer(
         took: call.app.runtime.unix_time().saturating_sub(started),
         request_uid: uuids::v7(&*call.app.runtime).to_string(),
         metadata,
+        shows_vectors,
         shows_performance: federation.show_performance_details,
         remote_errors,
     };
@@ -321,6 +323,8 @@ struct Envelope {
     took: Duration,
     request_uid: String,
     metadata: Option<Vec<Value>>,
+    /// Whether any query asks for vectors: those searched with are shown then, even if there are none.
+    shows_vectors: bool,
     shows_performance: bool,
     /// Which instances did not answer, where others were asked.
     remote_errors: Option<Value>,
@@ -339,7 +343,7 @@ impl Envelope {
         if let Some(count) = answer.semantic_hits {
             member(&mut out, "semanticHitCount", &count);
         }
-        if !answer.query_vectors.is_empty() {
+        if self.shows_vectors {
             let vectors: serde_json::Map<String, Value> =
                 answer.query_vectors.iter().map(|(query, vector)| (query.to_string(), json!(vector))).collect();
             member(&mut out, "queryVectors", &Value::from(vectors));
@@ -403,6 +407,7 @@ mod tests {
                 took: Duration::from_millis(3),
                 request_uid: "u".into(),
                 metadata: Some(vec![json!({"indexUid": "a"})]),
+                shows_vectors: true,
                 shows_performance: false,
                 remote_errors: None,
             };
@@ -416,7 +421,7 @@ mod tests {
         assert_eq!((&body["offset"], &body["estimatedTotalHits"]), (&json!(9000), &json!(5)));
         let body = written(FederatedFacets::Merged(distribution), PageRequest::Numbered { page: 1, hits_per_page: 2 });
         assert_eq!((&body["facetDistribution"], &body["totalPages"]), (&json!({"g\"": {"a\\": 2}}), &json!(3)));
-        assert_eq!(body["metadata"], json!([{"indexUid": "a"}]));
+        assert_eq!((&body["metadata"], &body["queryVectors"]), (&json!([{"indexUid": "a"}]), &json!({})));
         assert!(written(FederatedFacets::None, window).get("facetsByIndex").is_none());
     }
 }

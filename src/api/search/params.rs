@@ -194,6 +194,10 @@ impl SearchParams {
             }
         }
         params.hybrid = match (embedder, ratio) {
+            (None, None) if params.vector.is_some() => {
+                let message = "`vector` needs `hybridEmbedder`, which names the embedder to search with.";
+                return Err(ApiError::new(ErrorCode::MissingSearchHybrid, message));
+            }
             (None, None) => None,
             (Some(embedder), ratio) => {
                 Some(Hybrid { embedder, semantic_ratio: ratio.unwrap_or(SEMANTIC_RATIO_DEFAULT) })

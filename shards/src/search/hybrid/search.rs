@@ -112,6 +112,7 @@ pub async fn search(
     ask: &dyn Ask,
     pacer: &dyn Pacer,
 ) -> Result<SearchAnswer, SearchError> {
+    check(index, semantic)?;
     Gather::new(index, request, ask, pacer).check().await?;
     let total_max = index.settings.pagination.max_total_hits;
     let (offset, limit) = request.page.window(total_max);

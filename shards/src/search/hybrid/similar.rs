@@ -55,15 +55,16 @@ pub async fn similar(
     let score = |cost: u32| query.similarity(cost).unwrap_or(0.0);
     let mut total = total;
     let mut shown = near;
+    let offset = usize::try_from(request.offset).unwrap_or(usize::MAX).min(shown.len());
     if let Some(least) = request.ranking_score_threshold {
-        let enough = shown.iter().take_while(|(cost, _)| f64::from(score(*cost)) >= least).count();
-        if enough < shown.len() {
-            total = enough as u64;
-            shown.truncate(enough);
+        // Documents before the page are counted as they are, as the interface has it.
+        let enough = shown[offset..].iter().take_while(|(cost, _)| f64::from(score(*cost)) >= least).count();
+        if offset + enough < shown.len() {
+            total = (offset + enough) as u64;
+            shown.truncate(offset + enough);
         }
     }
-    let page = shown.into_iter().skip(usize::try_from(request.offset).unwrap_or(usize::MAX));
-    let hits = page.map(|(cost, doc)| (doc, extras(request, score(cost)))).collect();
+    let hits = shown.into_iter().skip(offset).map(|(cost, doc)| (doc, extras(request, score(cost)))).collect();
     let format = FormatPlan::new(&search, index.settings, index.fields, MatchWords::default());
     let hits = gather.fetch(hits, Arc::new(format)).await?;
     let total = total.min(index.settings.pagination.max_total_hits);
