@@ -174,7 +174,7 @@ fn tell_shares(queries: &mut [Routed], asked: &str, words: GivenWords) {
 
 /// What names the queries to whoever evaluates searches. Where instances are shown, the key of an index is that of remotes
 /// alone, as the interface has it.
-fn all_metadata(call: &Call<App>, state: &ControlState, queries: &[Routed]) -> Vec<Value> {
+pub(super) fn all_metadata(call: &Call<App>, state: &ControlState, queries: &[Routed]) -> Vec<Value> {
     let own_name = state.routing.network.own_name.as_deref();
     let shows_instances = queries.iter().any(|query| query.candidates != [None]);
     let of_query = |query: &Routed| {

@@ -7,10 +7,11 @@ use shards::search::federated::FederatedFacets;
 use shards::search::{FacetAnswer, PageRequest, SearchAnswer, SearchRequest};
 
 use super::{Found, Routed, gather, instances, takes_part};
-use crate::api::error::{ApiError, ErrorCode};
+use crate::api::error::ApiError;
 use crate::api::router::Call;
 use crate::api::search::envelope::Envelope;
-use crate::api::search::one::{OneSearch, metadata, no_personalization, wants_metadata};
+use crate::api::search::federated::all_metadata;
+use crate::api::search::one::{OneSearch, no_personalization, wants_metadata};
 use crate::api::search::params::SearchParams;
 use crate::api::search::params::many::{FederationParams, MergeFacetsParams, QueryParams};
 use crate::api::search::semantic;
@@ -74,7 +75,8 @@ impl Search {
         let routed = instances(&*call.app.runtime, &state.routing, (0, query), true, true)?;
         let own_name = state.routing.network.own_name.as_deref();
         if routed.iter().any(|query| query.is_own(own_name)) && state.index(uid).is_none() {
-            return Err(ApiError::index_not_found(uid));
+            // As inside a list of queries, which is what it is to other instances.
+            return Err(ApiError { status: 400, ..ApiError::index_not_found(uid) });
         }
         let search = NetworkSearch { uid: uid.to_owned(), routed, federation, request, personalized };
         Ok(Self::Everywhere(Box::new(search)))
@@ -132,18 +134,14 @@ impl NetworkSearch {
             return Err(no_personalization());
         }
         let remote_errors = (!self.routed.is_empty()).then(|| found.errors_json());
-        let facets = match &found.answer.facets {
+        let asked = self.request.facets.as_ref().filter(|names| !names.is_empty());
+        let facets = asked.map(|_| match &found.answer.facets {
             FederatedFacets::Merged(facets) => {
-                Some(FacetAnswer { distribution: facets.distribution_json(), stats: facets.stats_json() })
+                FacetAnswer { distribution: facets.distribution_json(), stats: facets.stats_json() }
             }
-            _ => self
-                .request
-                .facets
-                .as_ref()
-                .map(|_| FacetAnswer { distribution: b"{}".to_vec(), stats: b"{}".to_vec() }),
-        };
+            _ => FacetAnswer { distribution: b"{}".to_vec(), stats: b"{}".to_vec() },
+        });
         let offset = if let PageRequest::Window { offset, .. } = self.request.page { offset } else { 0 };
-        let primary_key = state.index(&self.uid).and_then(|view| view.primary_key.as_deref());
         let envelope = Envelope {
             request: &self.request,
             answer: SearchAnswer {
@@ -159,7 +157,7 @@ impl NetworkSearch {
             },
             took: call.app.runtime.unix_time().saturating_sub(started),
             request_uid: uuids::v7(&*call.app.runtime).to_string(),
-            metadata: wants_metadata(call).then(|| metadata(call, &self.uid, primary_key)),
+            metadata: all_metadata(call, &state, &self.routed).into_iter().next().filter(|_| wants_metadata(call)),
             shows_performance: self.federation.show_performance_details,
             remote_errors,
         };
@@ -167,12 +165,8 @@ impl NetworkSearch {
     }
 }
 
-/// The error of the only query as that of a search of its own.
+/// The error of the only query, told as if there were no list of queries. Its code is that of the list, as the interface has it.
 fn alone(error: ApiError) -> ApiError {
     let message = error.message.strip_prefix(PREFIX).unwrap_or(&error.message).to_owned();
-    match error.code {
-        ErrorCode::InvalidMultiSearchFacets => ApiError::new(ErrorCode::InvalidSearchFacets, message),
-        ErrorCode::IndexNotFound => ApiError::new(ErrorCode::IndexNotFound, message),
-        _ => ApiError { message, ..error },
-    }
+    ApiError { message, ..error }
 }
