@@ -52,11 +52,22 @@ impl NaiveSource {
         cutter: &dyn Cutter,
         cursors: &mut BTreeMap<FieldId, Cursor>,
     ) {
+        // What has no value of its own takes the place of one, as null does: that which is empty, and a member with parts.
+        let is_empty = |value: &Value| {
+            value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(serde_json::Map::is_empty)
+        };
+        if is_empty(value) && !path.is_empty() {
+            return self.value(doc, path, &Value::Null, settings, cutter, cursors);
+        }
         match value {
             Value::Object(object) => {
+                let nested = !path.is_empty();
                 for (key, value) in object {
-                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    let path = if nested { format!("{path}.{key}") } else { key.clone() };
                     self.fields.insert(&path);
+                    if nested && (value.is_array() || value.is_object()) {
+                        self.value(doc, &path, &Value::Null, settings, cutter, cursors);
+                    }
                     self.value(doc, &path, value, settings, cutter, cursors);
                 }
                 return;
