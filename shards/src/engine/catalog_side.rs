@@ -78,15 +78,26 @@ impl Engine {
             Ok(other) => return Ok(other),
         }
         let partitions = self.config.forced_partitions.unwrap_or(1).max(1);
-        let catalog = Catalog::new(partitions, created_at);
         let place = Place { index, layout: 0, partition: PartitionNo(0) };
+        let created = self.create_first(place, Catalog::new(partitions, created_at)).await;
+        if created.is_err() {
+            // No batch will name this index again: what was opened until then would stay open.
+            self.forget_layout(place, partitions).await;
+            // Why it could not be made is what matters; a folder that stays is removed at the next start.
+            let _ = self.drop_here(index).await;
+        }
+        created
+    }
+
+    /// Makes the first layout of an index: its catalog, in the partition that holds it.
+    async fn create_first(&self, place: Place, catalog: Catalog) -> Result<Answer, EngineError> {
         self.make_folder(place).await?;
         let share = share_of(&catalog, Epoch(0));
         answer_as!(self.handle_partition(place, PartitionQuestion::Open(share)).await, Answer::PartitionOpened(..) => ())?;
         let mut txn = self.partition(place)?.store().begin_write().map_err(PartitionError::from)?;
         catalog.store(None, &mut txn)?;
         txn.commit(FIRST_EPOCH.0).await.map_err(PartitionError::from)?;
-        match self.open_here(index).await? {
+        match self.open_here(place.index).await? {
             Answer::Opened(view, _) => Ok(Answer::View(view)),
             other => Ok(other),
         }
