@@ -83,7 +83,7 @@ impl Engine {
         if created.is_err() {
             // No batch will name this index again: what was opened until then would stay open.
             self.forget_layout(place, partitions).await;
-            // Why it could not be made is what matters; a folder that stays is removed at the next start.
+            // Why it could not be made is what matters. An empty folder that cannot be removed either harms nobody.
             let _ = self.drop_here(index).await;
         }
         created
