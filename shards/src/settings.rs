@@ -256,6 +256,14 @@ impl Default for MinWordSize {
     }
 }
 
+impl Faceting {
+    /// The order of a field's values.
+    pub fn order(&self, field: &str) -> FacetOrder {
+        let orders = &self.sort_facet_values_by;
+        orders.get(field).or_else(|| orders.get("*")).copied().unwrap_or(FacetOrder::Alpha)
+    }
+}
+
 impl Default for Faceting {
     fn default() -> Self {
         Self { max_values_per_facet: 100, sort_facet_values_by: BTreeMap::from([("*".into(), FacetOrder::Alpha)]) }

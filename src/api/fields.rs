@@ -122,7 +122,6 @@ impl<'f> FieldUses<'f> {
         // Vectors are never found by the names of their fields, whatever the settings cover.
         let reserved = covers_subtree("_vectors", name);
         let features = settings.filterable(name).filter(|_| !reserved);
-        let orders = &settings.faceting.sort_facet_values_by;
         Self {
             name,
             displayed: settings.displayed_attributes.iter().any(displayed),
@@ -133,7 +132,7 @@ impl<'f> FieldUses<'f> {
             facet_search: features.is_some_and(|features| features.facet_search),
             equality: features.is_some_and(|features| features.filter.equality),
             comparison: features.is_some_and(|features| features.filter.comparison),
-            sort_by: orders.get(name).or_else(|| orders.get("*")).copied().unwrap_or(FacetOrder::Alpha),
+            sort_by: settings.faceting.order(name),
             locales: locales(name, settings),
         }
     }

@@ -118,11 +118,9 @@ impl FacetHits {
         settings: &Settings,
         pace: &dyn Pace,
     ) -> Vec<(String, u64)> {
-        let orders = &settings.faceting.sort_facet_values_by;
-        let order = orders.get(field).or_else(|| orders.get("*")).copied().unwrap_or(FacetOrder::Alpha);
         let limit = usize::try_from(settings.faceting.max_values_per_facet).unwrap_or(usize::MAX);
         let hits = self.hits.into_iter().filter(|(_, hit)| hit.count > 0);
-        let first = match order {
+        let first = match settings.faceting.order(field) {
             // By normalised value as they are, or by value without accents first.
             FacetOrder::Alpha if query.is_none() => first(hits.enumerate(), limit, pace).await,
             FacetOrder::Alpha => {

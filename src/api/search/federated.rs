@@ -13,6 +13,7 @@ use shards::search::federated::{
     MergeFacets, Part, rule_kinds,
 };
 use shards::search::{PageRequest, SearchRequest, check};
+use shards::settings::{FacetOrder, Faceting};
 
 use self::query_checks::{FacetOrders, Rules, check_query, unused_index};
 use super::enter;
@@ -239,7 +240,7 @@ impl Plan {
         for query in queries.iter().enumerate() {
             by_index.entry(&query.1.query.index_uid).or_default().push(query);
         }
-        let mut plan = Self { request: request(federation), views: Vec::new(), places: Places::default() };
+        let mut plan = Self { request: request(state, federation), views: Vec::new(), places: Places::default() };
         let (mut orders, mut rules) = (FacetOrders::default(), Rules::default());
         let is_merged = federation.merge_facets.is_some();
         for (uid, asked) in &by_index {
@@ -262,9 +263,6 @@ impl Plan {
         for (uid, names) in unused {
             let view = unused_index(call, state, uid)?;
             orders.check_facets((uid, names.as_deref().unwrap_or_default()), view, is_merged)?;
-        }
-        if let Some(merge) = &mut plan.request.merge_facets {
-            merge.orders = orders.into_orders();
         }
         Ok(plan)
     }
@@ -303,15 +301,32 @@ impl Plan {
     }
 }
 
+/// How the facets of all indexes are put together: in the orders of those indexes that this instance has, whoever searches them.
+pub(super) fn merge_facets(state: &ControlState, federation: &FederationParams) -> Option<MergeFacets> {
+    let merge = federation.merge_facets?;
+    let asked = federation.facets_by_index.iter();
+    let asked = asked.filter_map(|(uid, names)| Some((names.as_deref()?, &state.index(uid)?.settings.faceting)));
+    Some(MergeFacets { values_max: merge.values_max, orders: facet_orders(asked) })
+}
+
+/// The order of each facet that is named: that of the first index.
+fn facet_orders<'n>(asked: impl Iterator<Item = (&'n [String], &'n Faceting)>) -> BTreeMap<String, FacetOrder> {
+    let mut orders = BTreeMap::new();
+    for (names, faceting) in asked {
+        for name in names {
+            orders.entry(name.clone()).or_insert_with(|| faceting.order(name));
+        }
+    }
+    orders
+}
+
 /// The request before its queries.
-fn request(federation: &FederationParams) -> FederatedRequest {
+fn request(state: &ControlState, federation: &FederationParams) -> FederatedRequest {
     FederatedRequest {
         page: federation.page,
         distinct: federation.distinct.clone(),
         is_hybrid_share: federation.is_hybrid_share,
-        merge_facets: federation
-            .merge_facets
-            .map(|merge| MergeFacets { values_max: merge.values_max, ..MergeFacets::default() }),
+        merge_facets: merge_facets(state, federation),
         ..FederatedRequest::default()
     }
 }
@@ -392,6 +407,19 @@ mod tests {
     use shards::facets::distribution::{Distribution, FacetValues};
 
     use super::*;
+
+    #[test]
+    fn named_facets_have_the_order_of_the_first_index() {
+        let by = |orders: &[(&str, FacetOrder)]| Faceting {
+            sort_facet_values_by: orders.iter().map(|(name, order)| ((*name).to_owned(), *order)).collect(),
+            ..Faceting::default()
+        };
+        let (first, second) = (by(&[("*", FacetOrder::Count), ("a", FacetOrder::Alpha)]), by(&[]));
+        let names = ["a", "b", "c"].map(str::to_owned);
+        let orders = facet_orders([(&names[..2], &first), (&names[1..], &second)].into_iter());
+        let expected = [("a", FacetOrder::Alpha), ("b", FacetOrder::Count), ("c", FacetOrder::Alpha)];
+        assert_eq!(orders, expected.map(|(name, order)| (name.to_owned(), order)).into());
+    }
 
     /// What is spliced must be valid JSON whatever is in it.
     #[test]

@@ -61,14 +61,12 @@ impl FacetPlan {
     /// has met them.
     pub fn new(names: &[String], fields: &FieldsMap, settings: &Settings) -> Self {
         let all = names.iter().any(|name| name == "*");
-        let orders = &settings.faceting.sort_facet_values_by;
-        let fallback = orders.get("*").copied().unwrap_or(FacetOrder::Alpha);
         let wanted =
             |name: &str| (all || names.iter().any(|chosen| covers_subtree(chosen, name))) && is_facet(settings, name);
         // Only a facet that was named itself has an order of its own, and only where nothing was named `*`.
         let order = |name: &str| {
             let is_named = !all && names.iter().any(|chosen| chosen == name);
-            orders.get(name).copied().filter(|_| is_named).unwrap_or(fallback)
+            settings.faceting.order(if is_named { name } else { "*" })
         };
         let mut facets: Vec<_> = fields
             .iter()

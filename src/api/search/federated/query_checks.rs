@@ -115,10 +115,8 @@ impl<'f> FacetOrders<'f> {
     }
 
     fn check(&mut self, uid: &'f str, names: &[String], view: &IndexView) -> Result<(), ApiError> {
-        let orders = &view.settings.faceting.sort_facet_values_by;
-        let usual = orders.get("*").copied().unwrap_or(FacetOrder::Alpha);
         for name in names {
-            let order = orders.get(name).copied().unwrap_or(usual);
+            let order = view.settings.faceting.order(name);
             let (known, other) = self.0.entry(name.clone()).or_insert((order, uid));
             if *known != order {
                 let message = format!(
@@ -129,11 +127,6 @@ impl<'f> FacetOrders<'f> {
             }
         }
         Ok(())
-    }
-
-    /// The order of each facet that was named.
-    pub(super) fn into_orders(self) -> BTreeMap<String, FacetOrder> {
-        self.0.into_iter().map(|(name, (order, _))| (name, order)).collect()
     }
 }
 

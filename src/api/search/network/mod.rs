@@ -20,16 +20,14 @@ use serde_json::{Value, json};
 use shards::engine::IndexView;
 use shards::runtime::{Checkpoint, RuntimePace};
 use shards::search::federated::{
-    Combination, FacetLimits, FederatedAnswer, FederatedQuery, FederatedRole, MergeFacets, Part, Shares, combine,
-    is_enough_by_words,
+    Combination, FacetLimits, FederatedAnswer, FederatedQuery, FederatedRole, Part, Shares, combine, is_enough_by_words,
 };
-use shards::settings::FacetOrder;
 
 use self::ask::Ask;
 pub(super) use self::route::{Routed, instances, takes_part};
 pub(super) use self::single::Search;
 use self::words::{Answered, KnownQuery, ROUNDS_MAX, known_queries, take_unsettled};
-use super::federated::Plan;
+use super::federated::{Plan, merge_facets};
 use super::params::many::FederationParams;
 use super::semantic;
 use crate::api::error::ApiError;
@@ -56,7 +54,6 @@ impl Found {
 pub(super) struct Gathered {
     parts: Vec<Part>,
     errors: BTreeMap<String, ApiError>,
-    merge_facets: Option<MergeFacets>,
     /// Whether any query goes by meaning.
     is_semantic: bool,
 }
@@ -79,14 +76,13 @@ pub(super) async fn gather(
     let indexes: BTreeSet<String> = routed.iter().map(|query| query.query.index_uid.clone()).collect();
     let indexes: Vec<&str> = indexes.iter().map(String::as_str).collect();
     let ask = Ask::new(call, state, federation);
-    let (mut answered, mut errors, mut merge_facets) = (Vec::new(), BTreeMap::new(), None);
+    let (mut answered, mut errors) = (Vec::new(), BTreeMap::new());
     let (mut asked, mut planned, mut known) = (routed, Planned::new(), Vec::new());
     for round in 1..=ROUNDS_MAX {
         let (own, others): (Vec<Routed>, Vec<Routed>) = asked.into_iter().partition(|query| query.is_own(own_name));
         let mut plan = Plan::new(call, state, &own, federation, &indexes)?;
         plan.request.role = FederatedRole::Part;
         plan.request.instance = Some(own_name.map(Into::into));
-        merge_facets = plan.request.merge_facets.clone();
         for (given, query, view) in plan.shares() {
             planned.entry(given).or_insert_with(|| (query.clone(), view.clone()));
         }
@@ -107,7 +103,7 @@ pub(super) async fn gather(
         }
     }
     let parts = scored_together(call, state, federation, (answered, known, planned), &indexes).await;
-    Ok(Gathered { parts, errors, merge_facets, is_semantic })
+    Ok(Gathered { parts, errors, is_semantic })
 }
 
 /// What instances have found, scored by what all of them know.
@@ -181,7 +177,7 @@ impl Gathered {
         let combination = Combination {
             page: federation.page,
             is_distinct: federation.distinct.is_some(),
-            merge_facets: self.merge_facets,
+            merge_facets: merge_facets(state, federation),
             limits: limits(state, federation),
             counts_semantic: self.is_semantic,
         };
@@ -197,7 +193,7 @@ fn limits(state: &ControlState, federation: &FederationParams) -> BTreeMap<Strin
         let orders = &faceting.sort_facet_values_by;
         // Only a facet that was named itself has an order of its own.
         let named = names.iter().flatten().filter_map(|name| Some((name.clone(), *orders.get(name)?)));
-        let usual = orders.get("*").copied().unwrap_or(FacetOrder::Alpha);
+        let usual = faceting.order("*");
         let limits = FacetLimits { orders: named.collect(), usual, values_max: faceting.max_values_per_facet };
         Some((uid.clone(), limits))
     };

@@ -142,6 +142,7 @@ impl NetworkSearch {
             _ => FacetAnswer { distribution: b"{}".to_vec(), stats: b"{}".to_vec() },
         });
         let offset = if let PageRequest::Window { offset, .. } = self.request.page { offset } else { 0 };
+        let metadata = wants_metadata(call).then(|| all_metadata(call, &state, &self.routed));
         let envelope = Envelope {
             request: &self.request,
             answer: SearchAnswer {
@@ -157,7 +158,7 @@ impl NetworkSearch {
             },
             took: call.app.runtime.unix_time().saturating_sub(started),
             request_uid: uuids::v7(&*call.app.runtime).to_string(),
-            metadata: all_metadata(call, &state, &self.routed).into_iter().next().filter(|_| wants_metadata(call)),
+            metadata: metadata.and_then(|all| all.into_iter().next()),
             shows_performance: self.federation.show_performance_details,
             remote_errors,
         };
