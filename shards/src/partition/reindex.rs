@@ -52,6 +52,10 @@ pub(super) async fn reindex(writer: &mut PartitionWriter, old: &Settings) -> Res
     if parts.documents.is_empty() {
         return Ok(());
     }
+    if let Some(gained) = Reserved::gained(old, &parts.facts.settings) {
+        check_stored(writer, &gained).await?;
+    }
+    let parts = writer.parts();
     for field in &plan.drop {
         while !drop_field(&mut *parts.txn, *field, DROP_STEP)? {
             parts.runtime.yield_now().await;
@@ -69,34 +73,22 @@ pub(super) async fn reindex(writer: &mut PartitionWriter, old: &Settings) -> Res
         *parts.dictionary = Dictionary::default();
     }
     if words || plan.reads_documents() {
-        read_documents(writer, old, &plan, words).await?;
+        read_documents(writer, &plan, words).await?;
     }
     Ok(())
 }
 
-async fn read_documents(
-    writer: &mut PartitionWriter,
-    old: &Settings,
-    plan: &ReindexPlan,
-    words: bool,
-) -> Result<(), PartitionError> {
+async fn read_documents(writer: &mut PartitionWriter, plan: &ReindexPlan, words: bool) -> Result<(), PartitionError> {
     let documents: Vec<u32> = writer.parts().documents.iter().collect();
     let settings = writer.parts().facts.settings.clone();
     let primary_key = writer.parts().facts.primary_key.clone();
     let mut extractor = Extractor::only(&settings, plan.add.iter().copied()).with_key(primary_key.as_deref());
     let (nothing, mut of_document) = (DocumentWords::default(), DocumentWords::default());
-    let (gained, mut refused) = (Reserved::gained(old, &settings), None::<UserError>);
     for doc in documents {
         let ReindexParts { runtime, txn, facts, words: reader, postings, columns, .. } = writer.parts();
         let key = doc.to_be_bytes();
         let bytes = txn.get(DOCUMENTS, &key)?.ok_or(PartitionError::Damaged("set of documents"))?;
         let record = Record::parse(bytes)?;
-        if let Some(gained) = &gained {
-            // All documents are looked at, and of those at fault the one whose error sorts first is told: which that is does not
-            // depend on the number of partitions.
-            let of_document = check_stored(gained, record, &facts.fields, primary_key.as_deref());
-            refused = of_document.err().into_iter().chain(refused).min_by(|a, b| a.message.cmp(&b.message));
-        }
         if plan.reads_documents() {
             let new = extractor.extract(&facts.fields, record.fields());
             columns.add(LocalDocId(doc), None, Some(&new));
@@ -116,22 +108,29 @@ async fn read_documents(
             writer.flush().await?;
         }
     }
-    if let Some(error) = refused {
-        return Err(error.into());
-    }
     // The changes that follow must find each document's words in place.
     writer.flush().await
 }
 
-fn check_stored(
-    gained: &Reserved,
-    record: Record<'_>,
-    names: &FieldsMap,
-    primary_key: Option<&str>,
-) -> Result<(), UserError> {
-    let named = record.fields().filter_map(|(field, text)| Some((names.name(field)?, text)));
-    let id = || KeyFinder::new(primary_key.unwrap_or_default()).id(record.fields(), names).unwrap_or_default();
-    gained.check_stored(named, id)
+/// Checks the fields of stored documents that count from now on. All documents are looked at, and of those at fault the one whose
+/// error sorts first is told: which that is does not depend on the number of partitions.
+async fn check_stored(writer: &mut PartitionWriter, gained: &Reserved) -> Result<(), PartitionError> {
+    let documents: Vec<u32> = writer.parts().documents.iter().collect();
+    let ReindexParts { runtime, txn, facts, .. } = writer.parts();
+    let (names, key) = (&facts.fields, facts.primary_key.as_deref().unwrap_or_default());
+    let mut refused: Option<UserError> = None;
+    for doc in documents {
+        let bytes = txn.get(DOCUMENTS, &doc.to_be_bytes())?.ok_or(PartitionError::Damaged("set of documents"))?;
+        let record = Record::parse(bytes)?;
+        let named = record.fields().filter_map(|(field, text)| Some((names.name(field)?, text)));
+        let id = || KeyFinder::new(key).id(record.fields(), names).unwrap_or_default();
+        let error = gained.check_stored(named, id).err();
+        refused = error.into_iter().chain(refused).min_by(|a, b| a.message.cmp(&b.message));
+        if runtime.should_yield() {
+            runtime.yield_now().await;
+        }
+    }
+    refused.map_or(Ok(()), |error| Err(error.into()))
 }
 
 #[cfg(test)]
