@@ -266,9 +266,15 @@ mod tests {
     fn a_documents_point_is_null_or_exactly_two_finite_numbers() {
         assert_eq!(check_point(&json!(null)), Ok(None));
         assert_eq!(check_point(&json!({"lat": "1.5", "lng": 91})), Ok(Some(GeoPoint { lat: 1.5, lng: 91.0 })));
+        assert_eq!(check_point(&json!({"lat": 91, "lng": "1.5"})), Ok(Some(GeoPoint { lat: 91.0, lng: 1.5 })));
+        assert_eq!(check_point(&json!({"lng": -200.0, "lat": 0})), Ok(Some(GeoPoint { lat: 0.0, lng: -200.0 })));
         for bad in [
             json!("x"),
+            json!("1,2"),
             json!([1, 2]),
+            json!({"lat": null, "lng": 1}),
+            json!({"lat": "x", "lng": 1}),
+            json!([{"lat": 1, "lng": 2}]),
             json!({}),
             json!({"lat": 1}),
             json!({"lat": " 1", "lng": 1}),
