@@ -66,20 +66,6 @@ impl Paths {
         self.value(&mut JsonReader::new(value), names, Some(field), visitor)
     }
 
-    /// Reads a member's value.
-    fn member_value(
-        &mut self,
-        reader: &mut JsonReader<'_>,
-        names: &FieldsMap,
-        field: Option<FieldId>,
-        visitor: &mut impl LeafVisitor,
-    ) -> Result<(), JsonError> {
-        if let (Some(b'[' | b'{'), Some(field)) = (reader.peek(), field) {
-            visitor.leaf(field, Leaf::Empty);
-        }
-        self.value(reader, names, field, visitor)
-    }
-
     /// `field` is `None` for values of no interest, which are only passed over.
     fn value(
         &mut self,
@@ -109,7 +95,10 @@ impl Paths {
                 while !reader.take(b'}') {
                     let child = self.member(reader, names, field)?.filter(|child| visitor.enters(*child));
                     reader.take(b':');
-                    self.member_value(reader, names, child, visitor)?;
+                    if let (Some(b'[' | b'{'), Some(child)) = (reader.peek(), child) {
+                        visitor.leaf(child, Leaf::Empty);
+                    }
+                    self.value(reader, names, child, visitor)?;
                     reader.take(b',');
                 }
             }

@@ -118,9 +118,7 @@ impl KeptSearches {
             self.answers.borrow_mut().keep(asked, answer.clone(), bytes, self.bytes_max);
         }
     }
-}
 
-impl KeptSearches {
     /// Bytes of what is kept.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {

@@ -13,8 +13,8 @@ use crate::network::task::TaskNetwork;
 use crate::tasks::task::{Content, Outcome, Swap};
 use crate::tasks::worker::{Broken, End, Run};
 
-/// New names of indexes by their old ones. A name that is free before is so afterwards of another index's history, which
-/// takes the old name in exchange.
+/// New names of indexes by their old ones. An index that takes a free name takes its place in the history of tasks too: what
+/// happened under that name is shown under the old one afterwards.
 type Renames = BTreeMap<String, String>;
 
 pub(super) async fn create(run: &mut Run<'_>) -> Result<End, Broken> {
