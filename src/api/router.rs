@@ -19,6 +19,9 @@ use super::error::{ApiError, ErrorCode, RETRY_AFTER_SECONDS};
 use crate::auth::{Action, AuthError, Grant, KeySet, authorize};
 use crate::http::{BodyError, Head, Headers, Method, Request, Response, Service};
 
+/// The largest body in bytes on a route that asks for no key. None of them reads one.
+const OPEN_BODY_BYTES_MAX: u64 = 64 * 1024;
+
 /// What the router itself needs of the server.
 pub trait Host: 'static {
     /// The keys as this core last heard of them.
@@ -276,7 +279,10 @@ impl<A: Host> Service for Router<A> {
                 return Err(refused(Asked::Stray(&head.path), Response::empty(404)));
             };
             let entered = self.enter(routes, &params, (head.method, &head.headers));
-            entered.map_err(|response| refused(Asked::Route(routes.pattern), response))?;
+            let (found, _) = entered.map_err(|response| refused(Asked::Route(routes.pattern), response))?;
+            if found.action.is_none() {
+                return Ok(self.app.payload_bytes_max().min(OPEN_BODY_BYTES_MAX));
+            }
         }
         Ok(self.app.payload_bytes_max())
     }

@@ -3,12 +3,17 @@
 //! A compressed body is collected first and unpacked in bounded steps, so that a small body that unpacks to a huge one
 //! neither passes the limit nor holds the executor.
 
-use std::io::{self, Cursor, Read};
+use std::cell::Cell;
+use std::io::{self, BufRead, Cursor, ErrorKind, Read};
+use std::rc::Rc;
 
 use super::request::{BodyError, Headers};
 
 /// How much one [`Unpacker::step`] makes, in bytes: well under half a millisecond of work.
 const STEP_BYTES: usize = 64 * 1024;
+/// How much one [`Unpacker::step`] takes, in bytes: a stream may hold any number of members or blocks in which nothing is, and
+/// an empty gzip member of 20 bytes takes longer than two kilobytes of text.
+const RATION_BYTES: usize = 4096;
 /// How much larger than the limit a compressed body may be: packed bytes that do not shrink have headers of their own.
 const PACKED_SLACK_BYTES: u64 = 64 * 1024;
 /// Room is made for so many times what has come, up to what is announced.
@@ -122,12 +127,14 @@ impl BodyCollector {
         } else if self.packing == Packing::Plain || source.get_ref().is_empty() {
             State::Finished(Ok(source.into_inner()))
         } else {
+            let ration = Rc::new(Cell::new(0));
+            let source = Rationed { source, ration: ration.clone() };
             let reader: Box<dyn Read> = match self.packing {
                 Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(source)),
                 Packing::Deflate => Box::new(flate2::bufread::ZlibDecoder::new(source)),
                 Packing::Brotli | Packing::Plain => Box::new(brotli::Decompressor::new(source, BROTLI_BUFFER_BYTES)),
             };
-            State::Reading { reader, unpacked: Vec::new() }
+            State::Reading { reader, ration, unpacked: Vec::new() }
         };
         Unpacker { packing: self.packing, limit: self.limit, packed_bytes, state }
     }
@@ -141,6 +148,36 @@ impl BodyCollector {
     }
 }
 
+/// Packed bytes, of which a reader is given no more than its ration. Then it is told to come again.
+struct Rationed {
+    source: Cursor<Vec<u8>>,
+    ration: Rc<Cell<usize>>,
+}
+
+impl BufRead for Rationed {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        let left = self.source.fill_buf()?;
+        let given = left.len().min(self.ration.get());
+        if given == 0 && !left.is_empty() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        Ok(&left[..given])
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.ration.set(self.ration.get().saturating_sub(amount));
+        self.source.consume(amount);
+    }
+}
+
+impl Read for Rationed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.fill_buf()?.read(buffer)?;
+        self.consume(count);
+        Ok(count)
+    }
+}
+
 /// Unpacks a body step by step.
 pub struct Unpacker {
     packing: Packing,
@@ -150,19 +187,21 @@ pub struct Unpacker {
 }
 
 enum State {
-    Reading { reader: Box<dyn Read>, unpacked: Vec<u8> },
+    Reading { reader: Box<dyn Read>, ration: Rc<Cell<usize>>, unpacked: Vec<u8> },
     Finished(Result<Vec<u8>, BodyError>),
 }
 
 impl Unpacker {
     /// Does a bounded piece of work; `true` when [`Unpacker::finish`] has nothing left to do.
     pub fn step(&mut self) -> bool {
-        let State::Reading { reader, unpacked } = &mut self.state else { return true };
+        let State::Reading { reader, ration, unpacked } = &mut self.state else { return true };
         let before = unpacked.len();
+        ration.set(RATION_BYTES);
         unpacked.resize(before + STEP_BYTES, 0);
         let result = read_some(reader, &mut unpacked[before..]);
         unpacked.truncate(before + *result.as_ref().unwrap_or(&0));
         let finished = match result {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
             Err(_) => Err(BodyError::Undecodable { encoding: self.packing.name() }),
             Ok(_) if unpacked.len() as u64 > self.limit => {
                 Err(BodyError::TooLarge { limit: self.limit, announced: false, compressed: true })
@@ -197,7 +236,7 @@ impl Unpacker {
 fn read_some(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
         match reader.read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             result => return result,
         }
     }
@@ -282,6 +321,20 @@ mod tests {
         }
     }
 
+    /// Nothing comes out of it, so that a bound on what comes out alone would not end a step.
+    #[test]
+    fn a_step_takes_no_more_than_its_ration() {
+        let empty = pack(Packing::Gzip, b"");
+        let members = 10 * RATION_BYTES / empty.len();
+        let mut collector = BodyCollector::new(Packing::Gzip, 1 << 20);
+        collector.push(&empty.repeat(members));
+        collector.push(&pack(Packing::Gzip, b"birch"));
+        let mut unpacker = collector.unpack();
+        let steps = std::iter::repeat_with(|| unpacker.step()).take_while(|is_done| !is_done).count();
+        assert!((9..=11).contains(&steps), "{steps}");
+        assert_eq!(unpacker.finish(), Ok(b"birch".to_vec()));
+    }
+
     #[test]
     fn an_announced_length_is_refused_before_any_byte() {
         let mut plain = BodyCollector::new(Packing::Plain, 10);
@@ -297,6 +350,33 @@ mod tests {
         fn packed_bodies_come_out_as_they_went_in(plain in proptest::collection::vec(any::<u8>(), 1..3000)) {
             for packing in PACKED {
                 prop_assert_eq!(read(packing, 3000, &pack(packing, &plain)), Ok(plain.clone()));
+            }
+        }
+
+        /// Wherever a ration ends, within a header too, the reader goes on from there.
+        #[test]
+        fn any_ration_gives_the_same(
+            plain in proptest::collection::vec(any::<u8>(), 0..300),
+            rations in proptest::collection::vec(1..40usize, 1..20),
+        ) {
+            for packing in PACKED {
+                let mut wire = pack(packing, &plain);
+                if packing == Packing::Gzip {
+                    wire.extend(pack(packing, b"second member"));
+                }
+                let mut collector = BodyCollector::new(packing, 1000);
+                collector.push(&wire);
+                let State::Reading { mut reader, ration, .. } = collector.unpack().state else { panic!("not packed") };
+                let (mut unpacked, mut piece) = (Vec::new(), [0; 64]);
+                for bytes in rations.iter().cycle() {
+                    ration.set(*bytes);
+                    match read_some(&mut reader, &mut piece) {
+                        Ok(0) => break,
+                        Ok(count) => unpacked.extend_from_slice(&piece[..count]),
+                        Err(error) => prop_assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                    }
+                }
+                prop_assert_eq!(Ok(unpacked), read(packing, 1000, &wire));
             }
         }
 
