@@ -129,6 +129,67 @@ fn bad_framing_is_refused_and_hurts_nobody() {
     assert_eq!(serde_json::from_slice::<Value>(&tasks.body).expect("JSON")["total"], 0, "half a body became a task");
 }
 
+/// Gzip members in which nothing is: a megabyte of them takes a tenth of a second, and no byte comes out.
+#[test]
+fn bodies_that_unpack_to_nothing_hold_nobody() {
+    let fixture = start();
+    let port = fixture.server.port;
+    let empty = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default()).finish().expect("a member");
+    let body = empty.repeat((24 << 20) / empty.len());
+    let headers = [("Content-Type", "application/json"), ("Content-Encoding", "gzip")];
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    for path in ["/indexes/a/documents", "/health"] {
+        std::thread::scope(|scope| {
+            let method = if path == "/health" { "GET" } else { "POST" };
+            let sender = scope.spawn(|| client::send(port, method, path, &headers, Some(&body)));
+            while !sender.is_finished() {
+                assert_healthy(port);
+            }
+            // Where nobody reads the body the server may close before all of it came.
+            let answer = sender.join().expect("it does not panic");
+            assert!(path == "/health" || answer.expect("an answer").status == 400);
+        });
+    }
+}
+
+/// A page of a few kilobytes that names one long document again and again.
+#[test]
+fn foreign_documents_do_not_fill_the_memory() {
+    let mut fixture = start();
+    let port = fixture.server.port;
+    let json = [("Content-Type".to_owned(), "application/json".to_owned())];
+    let send = |method: &str, path: &str, body: Value| {
+        let answer = client::send(port, method, path, &json, Some(body.to_string().as_bytes())).expect("an answer");
+        (answer.status, serde_json::from_slice::<Value>(&answer.body).unwrap_or_default())
+    };
+    send("PATCH", "/experimental-features", json!({"foreignKeys": true}));
+    send("POST", "/indexes/long/documents", json!([{"id": 1, "text": "birch ".repeat(40_000)}]));
+    let key = json!([{"fieldName": "refs", "foreignIndexUid": "long"}]);
+    send("PATCH", "/indexes/a/settings", json!({"foreignKeys": key}));
+    let (_, task) = send(
+        "POST",
+        "/indexes/a/documents",
+        json!([{"id": 1, "refs": vec![1; 100]}, {"id": 2, "refs": vec![1; 4000]}]),
+    );
+    loop {
+        let (_, shown) = send("GET", &format!("/tasks/{}", task["taskUid"]), Value::Null);
+        match shown["status"].as_str() {
+            Some("succeeded") => break,
+            Some("enqueued" | "processing") => std::thread::sleep(Duration::from_millis(20)),
+            _ => panic!("{shown}"),
+        }
+    }
+    let search = |offset: u32| send("POST", "/indexes/a/search", json!({"limit": 1, "offset": offset}));
+    let (status, page) = search(0);
+    assert_eq!((status, page["hits"][0]["refs"][99]["id"].as_u64()), (200, Some(1)));
+    let before = resident_bytes(fixture.server.process().expect("it runs"));
+    let (status, refused) = search(1);
+    assert_eq!((status, refused["code"].as_str()), (413, Some("payload_too_large")), "{refused}");
+    let grown = resident_bytes(fixture.server.process().expect("it runs")).saturating_sub(before);
+    assert!(grown < 200 << 20, "{grown} bytes more");
+    assert_healthy(port);
+}
+
 #[test]
 fn slow_and_idle_clients_cost_little() {
     let mut fixture = start();

@@ -10,10 +10,14 @@ use shards::engine::{DocumentsQuery, IndexView};
 use shards::format::select::Paths;
 use shards::settings::ForeignKey;
 
-use crate::api::error::ApiError;
+use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::Call;
 use crate::app::App;
 use crate::control::ControlState;
+
+/// Bytes of the documents of other indexes in the hits of one request at most. One document may be named by any number of ids,
+/// so that a page of a few kilobytes could become one of gigabytes.
+const FOREIGN_BYTES_MAX: usize = 32 << 20;
 
 /// What becomes of an object where ids are expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +29,20 @@ pub(super) enum Objects {
 }
 
 /// The documents of each foreign index by their ids.
-type Found = BTreeMap<String, BTreeMap<String, Value>>;
+type Found = BTreeMap<String, BTreeMap<String, Foreign>>;
+
+/// A document of another index.
+struct Foreign {
+    document: Value,
+    /// Its length as it was stored.
+    bytes: usize,
+}
 
 /// Puts documents in the place of their ids in the hits (a JSON array) of a search of one index.
 ///
 /// # Errors
-/// `index_not_found` for a foreign index that does not exist, whether or not a hit has such an id.
+/// `index_not_found` for a foreign index that does not exist, whether or not a hit has such an id; `payload_too_large` where the
+/// documents take more than [`FOREIGN_BYTES_MAX`].
 pub(super) async fn hits(
     call: &Call<App>,
     state: &ControlState,
@@ -103,13 +115,26 @@ async fn rewrite<'k>(
             found.insert(uid.to_owned(), documents(call, (uid, view), ids).await?);
         }
     }
+    let mut bytes_left = Some(FOREIGN_BYTES_MAX);
     for hit in &mut hits {
         for key in keys_of(hit) {
             let documents = found.get(&key.foreign_index_uid);
             each_id(hit, &key.field_name, objects, &mut |id, place| {
-                let document = documents.and_then(|documents| documents.get(&id)).cloned();
-                *place = document.unwrap_or_else(|| Value::Object(Map::new()));
+                let foreign = documents.and_then(|documents| documents.get(&id));
+                bytes_left = bytes_left.and_then(|left| left.checked_sub(foreign.map_or(0, |foreign| foreign.bytes)));
+                if bytes_left.is_some() {
+                    *place = foreign.map_or_else(|| Value::Object(Map::new()), |foreign| foreign.document.clone());
+                }
             });
+        }
+        if bytes_left.is_none() {
+            let message = format!(
+                "The documents that stand for foreign keys take more than {FOREIGN_BYTES_MAX} bytes; ask for fewer hits."
+            );
+            return Err(ApiError::new(ErrorCode::PayloadTooLarge, message));
+        }
+        if call.app.runtime.should_yield() {
+            call.app.runtime.yield_now().await;
         }
     }
     serde_json::to_vec(&hits).map_err(ApiError::internal)
@@ -120,7 +145,7 @@ async fn documents(
     call: &Call<App>,
     (uid, view): (&str, &Arc<IndexView>),
     ids: BTreeSet<String>,
-) -> Result<BTreeMap<String, Value>, ApiError> {
+) -> Result<BTreeMap<String, Foreign>, ApiError> {
     let Some(primary_key) = &view.primary_key else { return Ok(BTreeMap::new()) };
     let query = DocumentsQuery {
         limit: ids.len() as u64,
@@ -146,7 +171,8 @@ async fn documents(
             whole.insert(name.to_owned(), value);
         }
         if let Some(id) = at_path(&whole, primary_key).and_then(as_id) {
-            documents.insert(id, Value::Object(shown));
+            let bytes = document.fields.iter().map(|(_, value)| value.len()).sum();
+            documents.insert(id, Foreign { document: Value::Object(shown), bytes });
         }
     }
     Ok(documents)
