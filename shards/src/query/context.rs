@@ -67,15 +67,19 @@ pub fn normalise_synonyms(settings: &Settings, cutter: &dyn Cutter) -> Synonyms 
             continue;
         }
         let known = synonyms.entry(key).or_default();
-        for value in values.iter().map(|value| words(value)).filter(|value| !value.is_empty()) {
-            if !known.contains(&value) {
+        // One list may be as long as a request; keys that are alike once normalised share one of the length that is used.
+        let mut values = values.iter();
+        while known.len() < SYNONYM_VALUES_MAX
+            && let Some(value) = values.next()
+        {
+            let value = words(value);
+            if !value.is_empty() && !known.contains(&value) {
                 known.push(value);
             }
         }
     }
     for values in synonyms.values_mut() {
         let mut words_left = SYNONYM_WORDS_MAX;
-        values.truncate(SYNONYM_VALUES_MAX);
         let kept = values
             .iter()
             .take_while(|value| words_left.checked_sub(value.len()).map(|left| words_left = left).is_some())

@@ -2,6 +2,7 @@
 
 use std::iter::Peekable;
 
+use ahash::AHashSet;
 use serde_json::{Map, Value, json};
 
 use super::answer::SearchError;
@@ -47,9 +48,9 @@ pub(super) async fn find_pins(ask: &dyn Ask, pins: &[Pin]) -> Result<Vec<PinnedD
         return Ok(Vec::new());
     }
     let numbers = ask.find(pins.iter().map(|pin| pin.id.clone()).collect()).await?;
-    let mut found: Vec<PinnedDoc> = Vec::with_capacity(pins.len());
+    let (mut found, mut known) = (Vec::with_capacity(pins.len()), AHashSet::new());
     for (pin, doc) in pins.iter().zip(numbers) {
-        let Some(doc) = doc.filter(|doc| found.iter().all(|known| known.doc != *doc)) else { continue };
+        let Some(doc) = doc.filter(|doc| known.insert(*doc)) else { continue };
         found.push(PinnedDoc { doc, position: pin.position, priority: pin.priority });
     }
     found.sort_by_key(PinnedDoc::order);
