@@ -93,6 +93,7 @@ impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::User(error) => error.into(),
+            EngineError::Dropped => Self::new(ErrorCode::IndexNotFound, error.to_string()),
             other => Self::internal(other),
         }
     }
@@ -103,6 +104,7 @@ impl From<SearchError> for ApiError {
     fn from(error: SearchError) -> Self {
         match error {
             SearchError::User(error) => error.into(),
+            SearchError::Dropped => Self::new(ErrorCode::IndexNotFound, error.to_string()),
             other => Self::internal(other),
         }
     }

@@ -103,7 +103,7 @@ impl From<EngineError> for IndexError {
             EngineError::User(error) => Self::User(error),
             EngineError::NoSpace => Self::OutOfSpace,
             EngineError::TooManyFiles => Self::TooManyFiles,
-            EngineError::Gone => Self::Missing,
+            EngineError::Gone | EngineError::Dropped => Self::Missing,
             error => Self::Failed(error.to_string()),
         }
     }

@@ -51,7 +51,7 @@ impl Engine {
             if !matches!(found, Err(EngineError::Gone)) {
                 break;
             }
-            let latest = self.latest(index.id).await?;
+            let latest = self.moved_on(index.id).await?;
             found = self.documents_at(&latest, &query).await;
         }
         found

@@ -174,6 +174,14 @@ impl Engine {
         answer_as!(self.ask_first(id, Question::View(id)).await, Answer::View(view) => *view)
     }
 
+    /// The newest state of an index whose older one is kept no longer.
+    pub(super) async fn moved_on(&self, id: Uuid) -> Result<IndexView, EngineError> {
+        self.latest(id).await.map_err(|error| match error {
+            EngineError::Gone => EngineError::Dropped,
+            other => other,
+        })
+    }
+
     /// Does all the work of a batch; nothing of it is visible or durable. Preparing again forgets what was prepared before.
     /// One batch of an index at a time.
     pub async fn prepare(&self, index: &IndexView, batch: Batch) -> Result<Prepared, EngineError> {

@@ -151,7 +151,7 @@ impl Engine {
                 Err(error) if !asker.gone.get() || attempt >= ATTEMPTS_MAX => return Err(error),
                 Err(_) => {}
             }
-            latest = Some(self.latest(index.id).await.map_err(|error| SearchError::Partition(error.to_string()))?);
+            latest = Some(self.moved_on(index.id).await.map_err(unanswered)?);
         }
         Err(SearchError::Partition("the index moves on too fast".into()))
     }
@@ -177,7 +177,7 @@ impl Engine {
             if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
                 return answer;
             }
-            latest = Some(self.latest(index.id).await.map_err(|error| SearchError::Partition(error.to_string()))?);
+            latest = Some(self.moved_on(index.id).await.map_err(unanswered)?);
         }
         Err(SearchError::Partition("the index moves on too fast".into()))
     }
@@ -211,8 +211,7 @@ impl Engine {
                 return answer;
             }
             for (view, _) in views.iter_mut().zip(gone).filter(|(_, gone)| *gone) {
-                let latest = self.latest(view.id).await;
-                *view = Arc::new(latest.map_err(|error| SearchError::Partition(error.to_string()))?);
+                *view = Arc::new(self.moved_on(view.id).await.map_err(unanswered)?);
             }
         }
         Err(SearchError::Partition("the indexes move on too fast".into()).into())
@@ -241,7 +240,7 @@ impl Engine {
             if answer.is_ok() || !asker.gone.get() || attempt >= ATTEMPTS_MAX {
                 return answer;
             }
-            latest = Some(self.latest(index.id).await.map_err(|error| SearchError::Partition(error.to_string()))?);
+            latest = Some(self.moved_on(index.id).await.map_err(unanswered)?);
         }
         Err(SearchError::Partition("the index moves on too fast".into()))
     }
@@ -267,6 +266,7 @@ impl Engine {
             Ok(reply) => Ok(Answer::Search(Box::new(reply))),
             Err(SearchError::User(error)) => Err(EngineError::User(error)),
             Err(SearchError::Partition(error)) => Err(EngineError::Storage(error)),
+            Err(SearchError::Dropped) => Err(EngineError::Dropped),
         }
     }
 }
@@ -307,13 +307,17 @@ impl Asker<'_> {
     }
 
     fn failed(&self, error: EngineError) -> SearchError {
-        match error {
-            EngineError::User(error) => SearchError::User(error),
-            other => {
-                self.gone.set(self.gone.get() || matches!(other, EngineError::Gone));
-                SearchError::Partition(other.to_string())
-            }
-        }
+        self.gone.set(self.gone.get() || matches!(error, EngineError::Gone));
+        unanswered(error)
+    }
+}
+
+/// What a search says where the engine could not answer it.
+fn unanswered(error: EngineError) -> SearchError {
+    match error {
+        EngineError::User(error) => SearchError::User(error),
+        EngineError::Dropped => SearchError::Dropped,
+        other => SearchError::Partition(other.to_string()),
     }
 }
 

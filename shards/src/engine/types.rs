@@ -185,6 +185,9 @@ pub enum EngineError {
     /// The index, or the state asked for, is not there any more.
     #[error("the index has moved on or was dropped")]
     Gone,
+    /// The index was deleted while it was read.
+    #[error("the index was deleted while it was read")]
+    Dropped,
 }
 
 impl From<PartitionError> for EngineError {

@@ -41,4 +41,7 @@ pub enum SearchError {
     /// A partition could not be read or did not answer.
     #[error("search failed: {0}")]
     Partition(String),
+    /// The index was deleted meanwhile.
+    #[error("the index was deleted while it was searched")]
+    Dropped,
 }
