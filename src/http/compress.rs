@@ -67,6 +67,30 @@ pub fn negotiate<'a>(values: impl Iterator<Item = &'a [u8]>) -> Option<Coding> {
     best.filter(|(weight, _)| *weight >= identity_weight).map(|(_, coding)| coding)
 }
 
+/// Whether a client that sent these `Accept-Encoding` values takes no answer at all: it refuses those without a coding, by name
+/// or by `*`, and wants none of the codings.
+pub fn is_unacceptable<'a>(values: impl Iterator<Item = &'a [u8]>) -> bool {
+    let (mut identity, mut others) = (None, None);
+    for item in values.flat_map(|value| value.split(|byte| *byte == b',')) {
+        let mut parts = item.split(|byte| *byte == b';');
+        let name = parts.next().unwrap_or_default().trim_ascii();
+        let is_wanted = parts.next().is_none_or(|parameter| weight_of(parameter) != Some(0));
+        match name {
+            b"*" => others = Some(is_wanted),
+            _ if name.eq_ignore_ascii_case(b"identity") => identity = Some(is_wanted),
+            _ if is_wanted
+                && [Coding::Brotli, Coding::Gzip, Coding::Deflate]
+                    .iter()
+                    .any(|coding| name.eq_ignore_ascii_case(coding.name().as_bytes())) =>
+            {
+                return false;
+            }
+            _ => {}
+        }
+    }
+    identity.or(others) == Some(false) && others != Some(true)
+}
+
 /// The weight `q=0.5` in thousandths; `None` when it is not of that form.
 fn weight_of(parameter: &[u8]) -> Option<u16> {
     let text = std::str::from_utf8(parameter.trim_ascii()).ok()?;
@@ -213,6 +237,26 @@ mod tests {
     }
 
     const CODINGS: [Coding; 3] = [Coding::Brotli, Coding::Gzip, Coding::Deflate];
+
+    #[test]
+    fn a_client_may_refuse_every_answer() {
+        let cases: [(&str, bool); 11] = [
+            ("identity;q=0", true),
+            ("*;q=0", true),
+            ("identity;q=0, *;q=0", true),
+            ("identity;q=0, gzip;q=0", true),
+            ("zstd, identity;q=0", true),
+            ("identity;q=0, gzip", false),
+            ("*;q=0, br;q=0.1", false),
+            ("identity;q=0, *", false),
+            ("identity, *;q=0", false),
+            ("gzip;q=0", false),
+            ("", false),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(is_unacceptable(std::iter::once(value.as_bytes())), expected, "{value}");
+        }
+    }
 
     #[test]
     fn the_heaviest_coding_wins_and_then_the_better_one() {

@@ -7,9 +7,9 @@
 use super::request::{Head, Headers, Method};
 
 /// The largest head (request line and headers), in bytes.
-pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+pub const HEAD_BYTES_MAX: usize = 72 * 1024;
 /// The longest request target, in bytes. A `GET` search carries its filter here.
-pub const TARGET_BYTES_MAX: usize = 32 * 1024;
+pub const TARGET_BYTES_MAX: usize = 64 * 1024 - 2;
 /// The most headers of one request.
 pub const HEADERS_MAX: usize = 100;
 /// The longest line between chunks (size and extensions) and the most bytes of trailers.

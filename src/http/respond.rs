@@ -1,9 +1,10 @@
 //! Writing responses: head and body as one run of bytes, with length, CORS, `Vary` and `Retry-After` headers.
 
 use super::compress::{self, Coding};
+use super::parse::is_token_byte;
 use super::request::{Head, Method, Response, ResponseBody};
 
-/// `Vary` of answers that are not compressed.
+/// What every answer varies by.
 const VARY_ORIGIN: &str = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers";
 /// Every method, as a preflight lists them.
 const ALL_METHODS: &str = "GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH";
@@ -47,20 +48,37 @@ impl Manner {
     }
 }
 
-/// The answer to a CORS preflight: `OPTIONS` with `Origin` and `Access-Control-Request-Method`, on any path. `None` for
-/// every other request.
+/// The answer to a CORS preflight: `OPTIONS` with the name of a method in `Access-Control-Request-Method`, on any path. `None`
+/// for every other request.
 pub fn preflight(head: &Head) -> Option<Response> {
-    let asks = head.headers.contains("origin") && head.headers.contains("access-control-request-method");
-    if head.method != Method::Options || !asks {
+    let method = head.headers.get_str("access-control-request-method").filter(|_| head.method == Method::Options)?;
+    if method.is_empty() || !method.bytes().all(is_token_byte) {
         return None;
+    }
+    if !ALL_METHODS.split(", ").any(|known| known == method) {
+        return Some(plain(400, "Requested method is not allowed"));
     }
     let mut response = Response::empty(200)
         .header("Access-Control-Allow-Methods", ALL_METHODS)
         .header("Access-Control-Max-Age", PREFLIGHT_AGE_SECONDS);
+    if !head.headers.contains("origin") {
+        response = response.header("Access-Control-Allow-Origin", "*");
+    }
     if let Some(names) = head.headers.get_str("access-control-request-headers") {
         response = response.header("Access-Control-Allow-Headers", names);
     }
     Some(response)
+}
+
+/// The answer to a client that takes none of the codings that answers can be in, nor one without. `None` for all others.
+pub fn unacceptable(head: &Head) -> Option<Response> {
+    let refused = compress::is_unacceptable(head.headers.all("accept-encoding"));
+    refused.then(|| plain(406, "br, gzip, deflate").header("Vary", "Accept-Encoding"))
+}
+
+/// A text for people, of no type.
+fn plain(status: u16, text: &str) -> Response {
+    Response { body: ResponseBody::Bytes(text.into()), ..Response::empty(status) }
 }
 
 /// How the end of an answer's body is told.
@@ -108,12 +126,10 @@ pub fn write_head(output: &mut Vec<u8>, response: &Response, manner: Manner, cod
     for (name, value) in &response.headers {
         write_field(output, name, value);
     }
-    match coded {
-        Some(coding) => {
-            write_field(output, "Content-Encoding", coding.name());
-            write_field(output, "Vary", "accept-encoding");
-        }
-        None => write_field(output, "Vary", VARY_ORIGIN),
+    write_field(output, "Vary", VARY_ORIGIN);
+    if let Some(coding) = coded {
+        write_field(output, "Content-Encoding", coding.name());
+        write_field(output, "Vary", "accept-encoding");
     }
     if manner.has_origin {
         write_field(output, "Access-Control-Allow-Origin", "*");
@@ -161,6 +177,7 @@ fn reason(status: u16) -> &'static str {
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
+        406 => "Not Acceptable",
         408 => "Request Timeout",
         409 => "Conflict",
         412 => "Precondition Failed",
@@ -247,10 +264,23 @@ mod tests {
     }
 
     #[test]
-    fn a_coded_answer_varies_by_coding_alone() {
+    fn a_preflight_names_a_method_that_there_is() {
+        let asked = |method| preflight(&head(Method::Options, &[("Access-Control-Request-Method", method)]));
+        assert_eq!(asked("PATCH").map(|response| response.status), Some(200));
+        for unknown in ["FOO", "post"] {
+            assert_eq!(asked(unknown).map(|response| response.status), Some(400), "{unknown}");
+        }
+        for no_name in ["", "GET POST"] {
+            assert_eq!(asked(no_name).map(|response| response.status), None, "{no_name}");
+        }
+    }
+
+    #[test]
+    fn a_coded_answer_varies_by_coding_too() {
         let manner = Manner::of(&head(Method::Get, &[("Accept-Encoding", "gzip")]), true, false);
         let text = written(&Response::json(200, b"x".to_vec()), manner, manner.coding);
-        assert!(text.contains("Content-Encoding: gzip\r\nVary: accept-encoding\r\n") && !text.contains("Origin"));
+        assert!(text.contains("Content-Encoding: gzip\r\nVary: accept-encoding\r\n"));
+        assert!(text.contains(&format!("Vary: {VARY_ORIGIN}\r\n")));
     }
 
     /// A value that a client can influence must not be able to start a second answer.

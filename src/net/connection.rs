@@ -160,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn exchange(&mut self, parsed: Box<ParsedHead>) -> io::Result<bool> {
         let wants_more = parsed.keep_alive && !self.net.is_draining();
         let mut manner = Manner::of(&parsed.head, wants_more, parsed.is_http_10);
-        let admitted = match respond::preflight(&parsed.head) {
+        let admitted = match respond::unacceptable(&parsed.head).or_else(|| respond::preflight(&parsed.head)) {
             Some(response) => Err(response),
             None => self.admit(&parsed),
         };

@@ -27,9 +27,15 @@ pub enum MediaType {
     Other,
 }
 
-/// The type that a `Content-Type` header names; its parameters and its letter case do not count.
+/// The type that a `Content-Type` header names; its parameters and its letter case do not count. With a blank before its
+/// parameters it is none.
 pub fn media_type(header: &str) -> MediaType {
-    let essence = header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let essence = match header.split_once(';') {
+        Some((essence, _)) if essence.ends_with([' ', '\t']) => return MediaType::Other,
+        Some((essence, _)) => essence,
+        None => header.trim_end(),
+    };
+    let essence = essence.trim_start().to_ascii_lowercase();
     let Some((kind, name)) = essence.split_once('/') else { return MediaType::Other };
     let (subtype, suffix) = name.rsplit_once('+').unwrap_or((name, ""));
     match (kind, subtype, suffix) {
