@@ -32,20 +32,20 @@ pub struct TenantRules {
 
 impl TenantRules {
     /// The rules in the `searchRules` claim: an array of patterns, or an object from patterns to `null`, `{}` or
-    /// `{"filter": ...}`. `None` for any other form.
+    /// `{"filter": ...}`. `None` for any other form. What can be no pattern opens nothing, but the others hold.
     pub fn parse(claim: &Value) -> Option<TenantRules> {
         let rules = match claim {
-            Value::Array(patterns) => patterns
-                .iter()
-                .map(|pattern| Some((IndexPattern::parse(pattern.as_str()?)?, None)))
-                .collect::<Option<_>>()?,
+            Value::Array(patterns) => {
+                patterns.iter().map(|pattern| Some((pattern.as_str()?, None))).collect::<Option<Vec<_>>>()?
+            }
             Value::Object(rules) => rules
                 .iter()
-                .map(|(pattern, rule)| Some((IndexPattern::parse(pattern)?, rule_filter(rule)?)))
-                .collect::<Option<_>>()?,
+                .map(|(pattern, rule)| Some((pattern.as_str(), rule_filter(rule)?)))
+                .collect::<Option<Vec<_>>>()?,
             _ => return None,
         };
-        Some(TenantRules { rules })
+        let usable = |(pattern, filter): (&str, _)| Some((IndexPattern::parse(pattern)?, filter));
+        Some(TenantRules { rules: rules.into_iter().filter_map(usable).collect() })
     }
 
     /// The most specific rule for this index; the others say nothing about it. `None`: the tenant does not see the index.
@@ -208,13 +208,16 @@ mod tests {
 
     #[test]
     fn rules_have_two_forms_and_no_other() {
-        for bad in
-            [json!("*"), json!(1), json!(null), json!({"a": "x = 1"}), json!([1]), json!(["a b"]), json!({"a*b": {}})]
-        {
+        let bad = [json!("*"), json!(1), json!(null), json!({"a": "x = 1"}), json!([1]), json!(["a", 1])];
+        for bad in bad.into_iter().chain([json!({"a": null, "a b": 1})]) {
             assert_eq!(TenantRules::parse(&bad), None, "{bad}");
         }
-        for empty in [json!([]), json!({})] {
-            assert!(TenantRules::parse(&empty).unwrap().is_empty());
+        for empty in [json!([]), json!({}), json!(["a b"]), json!({"a*b": {}})] {
+            assert!(TenantRules::parse(&empty).unwrap().is_empty(), "{empty}");
+        }
+        for beside_others in [json!(["a b", "c*", "**"]), json!({"a*b": {}, "c*": null, "": null})] {
+            let rules = TenantRules::parse(&beside_others).unwrap();
+            assert_eq!((rules.filter_of("cd"), rules.filter_of("a b")), (Some(None), None), "{beside_others}");
         }
         let rules = TenantRules::parse(&json!({"a": null, "b": {"filter": null}, "c": {"filter": "x = 1", "more": 1}}))
             .unwrap();
