@@ -9,6 +9,7 @@ use storage_engine::{ReadTree, WriteTxn};
 use super::change::{self, is_quantized, is_user_provided};
 use super::sent;
 use super::show::put_entry;
+use super::stored::EmbedderVectors;
 use super::work::Known;
 use super::writer::VectorsWriter;
 use crate::document::record::{Record, put_record};
@@ -148,7 +149,8 @@ async fn take_entries(
     Ok(moved)
 }
 
-/// Puts what came with a document for embedders that go back into it; true when there was any.
+/// Puts what came with a document for embedders that go back into it; true when there was any. Vectors that were to be made
+/// anew with each change of the document go with their embedder.
 async fn give_entries(
     writer: &VectorsWriter,
     doc: u32,
@@ -157,13 +159,14 @@ async fn give_entries(
 ) -> Result<bool, PartitionError> {
     let mut moved = false;
     for name in &difference.removed {
-        let Some(vectors) = writer.before.get(name).filter(|vectors| vectors.user.contains(doc)) else { continue };
+        let is_kept = |vectors: &&EmbedderVectors| vectors.user.contains(doc) && vectors.fixed.contains(doc);
+        let Some(vectors) = writer.before.get(name).filter(is_kept) else { continue };
         let found = match &vectors.graph {
             Some(graph) => graph.snapshot.vectors(doc).await?,
             None => Vec::new(),
         };
         let mut json = Vec::new();
-        put_entry(&mut json, found.iter().map(Vec::as_slice), !vectors.fixed.contains(doc));
+        put_entry(&mut json, found.iter().map(Vec::as_slice), false);
         let value = serde_json::from_slice(&json).map_err(|_| PartitionError::Damaged("vector"))?;
         members.insert((*name).clone(), value);
         moved = true;

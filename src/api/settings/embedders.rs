@@ -266,10 +266,10 @@ fn merge(stored: Option<&Map<String, Value>>, change: &Map<String, Value>, place
 }
 
 /// A size is only kept beside a template that is there: not with one taken back in the same change, nor on a new embedder
-/// that is given none, nor when it is 0.
+/// that is given none, nor when a new one is given 0.
 fn ignores_max_bytes(stored: Option<&Map<String, Value>>, change: &Map<String, Value>, value: &Value) -> bool {
     let sent = change.get("documentTemplate");
-    value == 0 || sent.is_some_and(Value::is_null) || (stored.is_none() && sent.is_none())
+    sent.is_some_and(Value::is_null) || (stored.is_none() && (sent.is_none() || value == 0))
 }
 
 /// Fills in what a source shows without being told.
