@@ -4,7 +4,7 @@ use super::compress::{self, Coding};
 use super::parse::is_token_byte;
 use super::request::{Head, Method, Response, ResponseBody};
 
-/// What every answer varies by.
+/// What answers vary by that do not say it themselves.
 const VARY_ORIGIN: &str = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers";
 /// Every method, as a preflight lists them.
 const ALL_METHODS: &str = "GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH";
@@ -126,7 +126,10 @@ pub fn write_head(output: &mut Vec<u8>, response: &Response, manner: Manner, cod
     for (name, value) in &response.headers {
         write_field(output, name, value);
     }
-    write_field(output, "Vary", VARY_ORIGIN);
+    let has = |wanted: &str| response.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted));
+    if !has("vary") {
+        write_field(output, "Vary", VARY_ORIGIN);
+    }
     if let Some(coding) = coded {
         write_field(output, "Content-Encoding", coding.name());
         write_field(output, "Vary", "accept-encoding");
@@ -134,7 +137,7 @@ pub fn write_head(output: &mut Vec<u8>, response: &Response, manner: Manner, cod
     if manner.has_origin {
         write_field(output, "Access-Control-Allow-Origin", "*");
     }
-    if response.status == 503 && !response.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("retry-after")) {
+    if response.status == 503 && !has("retry-after") {
         write_field(output, "Retry-After", RETRY_AFTER_SECONDS);
     }
     if !date.is_empty() {
