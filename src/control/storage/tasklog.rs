@@ -11,7 +11,7 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 use shards::runtime::Runtime;
 use storage_engine::DiskError;
-use storage_engine::log::{Log, LogError, LogOptions, Position};
+use storage_engine::log::{Log, LogError, LogOptions, Position, Visitor};
 
 use super::record::FinishedSet;
 use crate::control::message::ControlError;
@@ -42,8 +42,8 @@ struct Open {
 }
 
 impl TaskLog {
-    /// Opens the log in this folder, or makes it. Also gives the tasks that were accepted and have not ended, in order. Of
-    /// those that other instances have still to take, the payloads are kept.
+    /// Opens the log in this folder, or makes it. Also gives the tasks that were accepted and have not ended, in order. Payloads
+    /// stay where they are; those of ended tasks that other instances have still to take can be read too.
     ///
     /// # Errors
     /// The disk failed, or a frame that was complete cannot be understood.
@@ -54,21 +54,14 @@ impl TaskLog {
         undelivered: &RoaringBitmap,
     ) -> Result<(Self, Vec<Task>), ControlError> {
         let options = LogOptions { segment_bytes: SEGMENT_BYTES };
-        let (log, frames) = Log::open(runtime.disk(), folder, options)
+        let mut found = Found { finished, undelivered, open: Open::default(), tasks: Vec::new(), failure: None };
+        let log = Log::open(runtime.disk(), folder, options, &mut found)
             .await
             .map_err(|error| ControlError::Storage(format!("opening the task log: {error}")))?;
-        let (mut tasks, mut open) = (Vec::new(), Open::default());
-        for frame in frames {
-            let (task, payload_start) = decode(&frame.content)?;
-            let is_open = !finished.contains(task.uid.0);
-            if is_open || undelivered.contains(task.uid.0) {
-                open.positions.insert(task.uid.0, (frame.position, payload_start));
-            }
-            if is_open {
-                tasks.push(task);
-            }
+        match found.failure {
+            Some(error) => Err(error),
+            None => Ok((Self { log, open: RefCell::new(found.open) }, found.tasks)),
         }
-        Ok((Self { log, open: RefCell::new(open) }, tasks))
     }
 
     /// Makes tasks durable, all with one synchronisation.
@@ -154,6 +147,43 @@ impl Open {
     fn forget(&mut self, uid: TaskUid) {
         if let Some(payload) = self.kept.remove(&uid.0) {
             self.kept_bytes -= payload.len();
+        }
+    }
+}
+
+/// What is found in the log when it is opened.
+struct Found<'a> {
+    finished: &'a FinishedSet,
+    undelivered: &'a RoaringBitmap,
+    open: Open,
+    /// Those that have not ended.
+    tasks: Vec<Task>,
+    /// Why a frame could not be understood.
+    failure: Option<ControlError>,
+}
+
+impl Visitor for Found<'_> {
+    /// The record, without the payload behind it.
+    fn wanted(&self, head: &[u8]) -> usize {
+        head.first_chunk().map_or(LENGTH_BYTES, |length| LENGTH_BYTES + u32::from_le_bytes(*length) as usize)
+    }
+
+    fn frame(&mut self, position: Position, head: Vec<u8>) {
+        match decode(&head) {
+            Ok((task, payload_start)) => self.take(task, position, payload_start),
+            Err(error) => self.failure = self.failure.take().or(Some(error)),
+        }
+    }
+}
+
+impl Found<'_> {
+    fn take(&mut self, task: Task, position: Position, payload_start: usize) {
+        let is_open = !self.finished.contains(task.uid.0);
+        if is_open || self.undelivered.contains(task.uid.0) {
+            self.open.positions.insert(task.uid.0, (position, payload_start));
+        }
+        if is_open {
+            self.tasks.push(task);
         }
     }
 }

@@ -48,36 +48,18 @@ impl Checksum {
     }
 }
 
-fn checksum(content: &[u8], position: u64, synced: u64) -> u64 {
-    let mut sum = Checksum::new(content.len(), position, synced);
-    sum.0.update(content);
-    sum.0.digest()
+/// What the bytes before a content say. Only the checksum tells whether they are a frame's.
+pub(super) struct Header {
+    /// Bytes of content.
+    pub(super) len: usize,
+    /// How far the log was durable when the frame was written.
+    pub(super) synced: u64,
 }
 
-/// The content of the frame at the start of `bytes`, if a whole one is there.
-pub(super) fn decode(bytes: &[u8], position: u64) -> Option<&[u8]> {
-    let len = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
-    let sum = u64::from_le_bytes(bytes.get(4..12)?.try_into().ok()?);
-    let content = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(len)?)?;
-    (len <= FRAME_BYTES_MAX && checksum(content, position, synced(bytes)?) == sum).then_some(content)
-}
-
-/// How far the log was durable when the frame with this header was written.
-pub(super) fn synced_of(header: &[u8; HEADER_BYTES]) -> u64 {
-    synced(header).unwrap_or(0)
-}
-
-/// How far the log was durable when the frame at the start of `bytes` was written. Only `decode` tells whether it is one.
-fn synced(bytes: &[u8]) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(12..HEADER_BYTES)?.try_into().ok()?))
-}
-
-/// Whether somewhere in `bytes`, which lie at `position`, there is a frame that was written when the log was durable beyond
-/// `position`.
-pub(super) fn proves_durable(bytes: &[u8], position: u64) -> bool {
-    (0..bytes.len()).any(|at| {
-        let (rest, place) = (&bytes[at..], position + at as u64);
-        // Few places pass the comparison, so hardly a checksum is computed in vain.
-        synced(rest).is_some_and(|synced| synced > position && synced <= place) && decode(rest, place).is_some()
-    })
+impl Header {
+    /// What these bytes say.
+    pub(super) fn of(bytes: &[u8; HEADER_BYTES]) -> Self {
+        let [l0, l1, l2, l3, _, _, _, _, _, _, _, _, synced @ ..] = *bytes;
+        Self { len: u32::from_le_bytes([l0, l1, l2, l3]) as usize, synced: u64::from_le_bytes(synced) }
+    }
 }

@@ -5,6 +5,7 @@
 //! cuts off, because its append never returned.
 
 mod frame;
+mod reader;
 
 #[cfg(test)]
 mod tests;
@@ -15,8 +16,10 @@ use std::rc::Rc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture, Shared};
 
-use frame::Checksum;
 pub use frame::FRAME_BYTES_MAX;
+use frame::{Checksum, Header};
+use reader::PIECE_BYTES;
+pub use reader::Visitor;
 
 use crate::io::{Disk, DiskError, DiskFile, OpenMode};
 
@@ -58,15 +61,6 @@ impl Position {
     pub fn end(self) -> u64 {
         self.offset + frame::HEADER_BYTES as u64 + u64::from(self.len)
     }
-}
-
-/// A frame found when the log was opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
-    /// Where it lies.
-    pub position: Position,
-    /// What was appended.
-    pub content: Vec<u8>,
 }
 
 /// Why an operation on the log failed.
@@ -147,36 +141,52 @@ fn segment_start(name: &str) -> Option<u64> {
 }
 
 impl Log {
-    /// Opens the log in `dir`, which is made where needed, and reads every frame in it.
+    /// Opens the log in `dir`, which is made where needed, and shows the visitor every frame in it. When this fails, what the
+    /// visitor was shown until then does not count.
     ///
     /// # Errors
     /// [`LogError::Disk`]; [`LogError::Damaged`] for damage that no power cut explains.
-    pub async fn open(disk: Rc<dyn Disk>, dir: &Path, options: LogOptions) -> Result<(Self, Vec<Frame>), LogError> {
+    pub async fn open(
+        disk: Rc<dyn Disk>,
+        dir: &Path,
+        options: LogOptions,
+        visitor: &mut dyn Visitor,
+    ) -> Result<Self, LogError> {
+        Self::open_in_pieces(disk, dir, options, visitor, PIECE_BYTES).await
+    }
+
+    /// The same, reading this many bytes at once.
+    async fn open_in_pieces(
+        disk: Rc<dyn Disk>,
+        dir: &Path,
+        options: LogOptions,
+        visitor: &mut dyn Visitor,
+        piece_bytes: usize,
+    ) -> Result<Self, LogError> {
         disk.create_dir_all(dir).await?;
         let mut starts: Vec<u64> = disk.list_dir(dir).await?.iter().filter_map(|name| segment_start(name)).collect();
         starts.sort_unstable();
-        let (mut segments, mut frames, mut end) = (Vec::new(), Vec::new(), starts.first().copied().unwrap_or(0));
+        let (mut segments, mut end) = (Vec::new(), starts.first().copied().unwrap_or(0));
         for (at, start) in starts.iter().copied().enumerate() {
             let path = segment_path(dir, start);
             let file = disk.open(&path, OpenMode::Existing).await?;
-            let bytes = file.read_at(0, file.len() as usize).await?;
-            let whole = read_segment(&bytes, start, &mut frames);
+            let whole = reader::read_segment(&*file, start, piece_bytes, visitor).await?;
             let last = at + 1 == starts.len();
             let damaged = |offset| LogError::Damaged { file: path.display().to_string(), offset };
-            if !last && starts.get(at + 1) != Some(&(start + whole.max(SEGMENT_HEADER_BYTES) - SEGMENT_HEADER_BYTES)) {
+            let position = start + whole.max(SEGMENT_HEADER_BYTES) - SEGMENT_HEADER_BYTES;
+            if !last && starts.get(at + 1) != Some(&position) {
                 return Err(damaged(start + whole));
             }
-            if last && whole < bytes.len() as u64 {
-                let position = start + whole.max(SEGMENT_HEADER_BYTES) - SEGMENT_HEADER_BYTES;
-                let rest = bytes.get(whole.max(SEGMENT_HEADER_BYTES) as usize..).unwrap_or_default();
-                if frame::proves_durable(rest, position) {
+            if last && whole < file.len() {
+                let rest = whole.max(SEGMENT_HEADER_BYTES);
+                if reader::proves_durable(&*file, rest, position, piece_bytes).await? {
                     return Err(damaged(position));
                 }
                 // Cut off for good: a later frame must not be followed by the remains of this one.
                 file.set_len(whole).await?;
                 file.sync().await?;
             }
-            end = start + whole.saturating_sub(SEGMENT_HEADER_BYTES);
+            end = position;
             if last && whole < SEGMENT_HEADER_BYTES {
                 // Torn before its header was whole: it is made again.
                 disk.remove_file(&path).await?;
@@ -194,7 +204,7 @@ impl Log {
             last: RefCell::default(),
             poisoned: Cell::new(false),
         };
-        Ok((Self(Rc::new(inner)), frames))
+        Ok(Self(Rc::new(inner)))
     }
 
     /// Appends a frame of these parts, concatenated, and returns once it is durable. Frames appended meanwhile share the
@@ -397,7 +407,7 @@ impl Log {
         let Ok(header) = <[u8; frame::HEADER_BYTES]>::try_from(header) else { return Err(missing) };
         let head = file.read_at(at + header_bytes, skipped).await?;
         let rest = file.read_at(at + header_bytes + skipped as u64, len - skipped).await?;
-        let synced = frame::synced_of(&header);
+        let Header { synced, .. } = Header::of(&header);
         let mut sum = Checksum::new(len, position.offset, synced);
         sum.add(&head).await;
         sum.add(&rest).await;
@@ -442,20 +452,5 @@ impl Log {
     /// Bytes of all segments.
     pub fn file_bytes(&self) -> u64 {
         self.0.segments.borrow().iter().map(|segment| segment.file.len()).sum()
-    }
-}
-
-/// Adds a segment's frames to `frames`; how many of its bytes are whole.
-fn read_segment(bytes: &[u8], start: u64, frames: &mut Vec<Frame>) -> u64 {
-    let header = SEGMENT_HEADER_BYTES as usize;
-    if bytes.len() < header || bytes[..8] != MAGIC || bytes[8..12] != VERSION.to_le_bytes() {
-        return 0;
-    }
-    let mut at = header;
-    loop {
-        let offset = start + (at - header) as u64;
-        let Some(content) = bytes.get(at..).and_then(|rest| frame::decode(rest, offset)) else { return at as u64 };
-        at += frame::HEADER_BYTES + content.len();
-        frames.push(Frame { position: Position { offset, len: content.len() as u32 }, content: content.to_vec() });
     }
 }

@@ -7,9 +7,36 @@ use super::*;
 use crate::io::mem::MemDisk;
 use crate::io::sim::{Faults, SimDisk};
 
+mod opening;
+
+/// A frame with all of its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Frame {
+    position: Position,
+    content: Vec<u8>,
+}
+
+/// Wants and keeps everything.
+impl Visitor for Vec<Frame> {
+    fn wanted(&self, _: &[u8]) -> usize {
+        usize::MAX
+    }
+
+    fn frame(&mut self, position: Position, content: Vec<u8>) {
+        self.push(Frame { position, content });
+    }
+}
+
+/// Opens a log in pieces so small that most frames lie in several, and gives all that is in it.
+async fn open_whole(disk: impl Disk + 'static, options: LogOptions) -> Result<(Log, Vec<Frame>), LogError> {
+    let mut found = Vec::new();
+    let log = Log::open_in_pieces(Rc::new(disk), Path::new("log"), options, &mut found, 23).await?;
+    Ok((log, found))
+}
+
 fn open(disk: &MemDisk) -> (Log, Vec<Frame>) {
     let options = LogOptions { segment_bytes: 200 };
-    block_on(Log::open(Rc::new(disk.clone()), Path::new("log"), options)).expect("it opens")
+    block_on(open_whole(disk.clone(), options)).expect("it opens")
 }
 
 #[test]
@@ -89,7 +116,7 @@ fn damage_in_an_earlier_segment_is_refused() {
     let mut bytes = disk.bytes(&path).expect("the segment is there");
     bytes[40] ^= 1;
     disk.put(&path, bytes);
-    let opened = block_on(Log::open(Rc::new(disk), Path::new("log"), LogOptions { segment_bytes: 200 }));
+    let opened = block_on(open_whole(disk, LogOptions { segment_bytes: 200 }));
     assert!(matches!(opened, Err(LogError::Damaged { .. })));
 }
 
@@ -100,7 +127,7 @@ fn damage_in_the_last_segment_is_no_torn_tail() {
     for flipped in 16..16 + 2 * (frame::HEADER_BYTES + 20) {
         let disk = MemDisk::new();
         let options = LogOptions { segment_bytes: 1 << 20 };
-        let (log, _) = block_on(Log::open(Rc::new(disk.clone()), Path::new("log"), options)).expect("it opens");
+        let (log, _) = block_on(open_whole(disk.clone(), options)).expect("it opens");
         for number in 0..5u8 {
             block_on(log.append(vec![vec![number; 20]])).expect("it is appended");
         }
@@ -108,7 +135,7 @@ fn damage_in_the_last_segment_is_no_torn_tail() {
         let mut bytes = disk.bytes(&path).expect("the segment is there");
         bytes[flipped] ^= 4;
         disk.put(&path, bytes.clone());
-        let opened = block_on(Log::open(Rc::new(disk.clone()), Path::new("log"), options));
+        let opened = block_on(open_whole(disk.clone(), options));
         assert!(matches!(opened, Err(LogError::Damaged { .. })), "byte {flipped}");
         assert_eq!(disk.bytes(&path), Some(bytes), "what may be restored is left alone");
     }
@@ -121,8 +148,7 @@ fn appends_during_a_flush_wait_for_the_next() {
     let disk = SimDisk::new();
     disk.set_delays(3);
     block_on(async {
-        let (log, _) =
-            Log::open(Rc::new(disk.clone()), Path::new("log"), LogOptions::default()).await.expect("it opens");
+        let (log, _) = open_whole(disk.clone(), LogOptions::default()).await.expect("it opens");
         let appends = (0..200u8).map(|number| {
             let log = log.clone();
             async move {
@@ -136,8 +162,7 @@ fn appends_during_a_flush_wait_for_the_next() {
         for (number, position) in positions.iter().enumerate() {
             assert_eq!(log.read(*position).await.expect("it is there"), vec![number as u8; 9]);
         }
-        let (_, found) =
-            Log::open(Rc::new(disk.clone()), Path::new("log"), LogOptions::default()).await.expect("again");
+        let (_, found) = open_whole(disk.clone(), LogOptions::default()).await.expect("again");
         assert_eq!(found.len(), 200);
     });
 }
@@ -148,8 +173,7 @@ fn an_append_that_is_dropped_holds_up_no_other() {
     let disk = SimDisk::new();
     disk.set_delays(5);
     block_on(async {
-        let (log, _) =
-            Log::open(Rc::new(disk.clone()), Path::new("log"), LogOptions::default()).await.expect("it opens");
+        let (log, _) = open_whole(disk.clone(), LogOptions::default()).await.expect("it opens");
         for number in 0..30u8 {
             let mut dropped = Box::pin(log.append(vec![vec![1; 100]]));
             assert!(futures_lite::future::poll_once(&mut dropped).await.is_none_or(|done| done.is_ok()));
@@ -166,7 +190,7 @@ fn a_full_device_refuses_and_recovers() {
     let disk = SimDisk::new();
     let options = LogOptions { segment_bytes: 300 };
     block_on(async {
-        let (log, _) = Log::open(Rc::new(disk.clone()), Path::new("log"), options).await.expect("it opens");
+        let (log, _) = open_whole(disk.clone(), options).await.expect("it opens");
         let mut kept = Vec::new();
         for capacity in [1000u64, 1100, 2000] {
             disk.set_faults(Faults { capacity: Some(capacity), ..Faults::default() });
@@ -180,8 +204,7 @@ fn a_full_device_refuses_and_recovers() {
                     }
                 }
             }
-            let (_, found) =
-                Log::open(Rc::new(disk.after_power_cut(1)), Path::new("log"), options).await.expect("it opens");
+            let (_, found) = open_whole(disk.after_power_cut(1), options).await.expect("it opens");
             assert_eq!(found.into_iter().map(|frame| frame.content).collect::<Vec<_>>(), kept);
         }
         assert!(kept.len() > 20);
@@ -196,7 +219,7 @@ fn a_cut_before_any_operation_keeps_what_was_acknowledged() {
         let disk = SimDisk::new();
         disk.set_faults(Faults { cut_before: Some(cut), ..Faults::default() });
         let done = block_on(async {
-            let (log, _) = Log::open(Rc::new(disk.clone()), Path::new("log"), options).await.ok()?;
+            let (log, _) = open_whole(disk.clone(), options).await.ok()?;
             let mut done = 0u8;
             while done < 20 && log.append(vec![vec![done; 40]]).await.is_ok() {
                 done += 1;
@@ -205,7 +228,7 @@ fn a_cut_before_any_operation_keeps_what_was_acknowledged() {
         });
         for seed in 0..12 {
             let after = disk.after_power_cut(seed);
-            let (_, found) = block_on(Log::open(Rc::new(after), Path::new("log"), options)).expect("it opens");
+            let (_, found) = block_on(open_whole(after, options)).expect("it opens");
             let done = usize::from(done.unwrap_or(0));
             assert!(found.len() == done || found.len() == done + 1, "cut {cut}, seed {seed}");
             assert!(found.iter().enumerate().all(|(number, frame)| frame.content == vec![number as u8; 40]));
@@ -245,7 +268,7 @@ fn a_cut_while_segments_are_removed_keeps_the_rest() {
         disk.set_faults(Faults { cut_before: Some(cut), capacity, ..Faults::default() });
         let (mut done, mut removed) = (0u8, 0u8);
         block_on(async {
-            let Ok((log, _)) = Log::open(Rc::new(disk.clone()), Path::new("log"), options).await else { return };
+            let Ok((log, _)) = open_whole(disk.clone(), options).await else { return };
             let mut full = 0;
             while done < 30 && full < 10 {
                 match log.append(vec![vec![done; 40]]).await {
@@ -264,7 +287,7 @@ fn a_cut_while_segments_are_removed_keeps_the_rest() {
         });
         for seed in 0..12 {
             let after = disk.after_power_cut(seed);
-            let opened = block_on(Log::open(Rc::new(after), Path::new("log"), options));
+            let opened = block_on(open_whole(after, options));
             let (_, found) = opened.unwrap_or_else(|error| panic!("cut {cut}, seed {seed}: {error}"));
             let numbers: Vec<u8> = found.iter().map(|frame| frame.content[0]).collect();
             let first = numbers.first().copied().unwrap_or(done);
@@ -282,8 +305,7 @@ fn a_cut_while_segments_are_removed_keeps_the_rest() {
 fn frames_given_together_are_kept_together_or_not_at_all() {
     let frames = || (0..20u8).map(|number| vec![vec![number], vec![7]]).collect::<Vec<_>>();
     let disk = SimDisk::new();
-    let (log, _) =
-        block_on(Log::open(Rc::new(disk.clone()), Path::new("log"), LogOptions::default())).expect("it opens");
+    let (log, _) = block_on(open_whole(disk.clone(), LogOptions::default())).expect("it opens");
     block_on(log.append(vec![b"first".to_vec()])).expect("it is appended");
     disk.set_faults(Faults { capacity: Some(150), ..Faults::default() });
     assert!(block_on(log.append_all(frames())).is_err());
@@ -291,7 +313,7 @@ fn frames_given_together_are_kept_together_or_not_at_all() {
     let positions = block_on(log.append_all(frames())).expect("they are appended");
     // A write and a sync.
     assert_eq!((positions.len(), disk.operations()), (20, 2));
-    let (_, found) = block_on(Log::open(Rc::new(disk), Path::new("log"), LogOptions::default())).expect("it opens");
+    let (_, found) = block_on(open_whole(disk, LogOptions::default())).expect("it opens");
     assert_eq!(found[1..].iter().map(|frame| frame.position).collect::<Vec<_>>(), positions);
     assert_eq!(block_on(log.append_all(Vec::new())), Ok(Vec::new()));
 }
@@ -301,7 +323,7 @@ fn frames_given_together_are_kept_together_or_not_at_all() {
 fn damaged_logs_give_no_wrong_frames() {
     let disk = MemDisk::new();
     let options = LogOptions { segment_bytes: 1 << 20 };
-    let (log, _) = block_on(Log::open(Rc::new(disk.clone()), Path::new("log"), options)).expect("it opens");
+    let (log, _) = block_on(open_whole(disk.clone(), options)).expect("it opens");
     for number in 0..30u8 {
         block_on(log.append(vec![vec![number; usize::from(number) * 7]])).expect("it is appended");
     }
@@ -319,7 +341,7 @@ fn damaged_logs_give_no_wrong_frames() {
             if rng.random() { rng.fill(&mut bytes[at..end]) } else { bytes[at..end].fill(0) }
         }
         disk.put(&path, bytes);
-        let opened = block_on(Log::open(Rc::new(disk.clone()), Path::new("log"), options));
+        let opened = block_on(open_whole(disk.clone(), options));
         let Ok((log, found)) = opened else {
             assert!(!cut_only, "a cut file looks like a torn write");
             continue;
