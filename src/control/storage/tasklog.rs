@@ -211,3 +211,6 @@ fn append_failed(error: LogError) -> ControlError {
         error => ControlError::Storage(format!("writing the task log: {error}")),
     }
 }
+
+#[cfg(test)]
+mod tests;
