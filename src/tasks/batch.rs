@@ -239,7 +239,7 @@ mod tests {
     }
 
     fn deletion(uid: u32, ids: usize, status: Status, count: u64) -> Task {
-        let content = Content::DocumentDeletion { index: "a".into(), ids: vec![String::new(); ids] };
+        let content = Content::DocumentDeletion { index: "a".into(), ids: vec![""; ids].iter().collect() };
         task(uid, content, status, Outcome::Documents(count))
     }
 

@@ -3,6 +3,7 @@
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use shards::document::DocumentIds;
 use shards::timestamp::Timestamp;
 
 use crate::api::settings::SettingsPatch;
@@ -85,7 +86,7 @@ pub enum Content {
         /// The index's name.
         index: String,
         /// As given, duplicates included.
-        ids: Vec<String>,
+        ids: DocumentIds,
     },
     /// Delete the documents that a filter chooses.
     DocumentDeletionByFilter {

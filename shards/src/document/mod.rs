@@ -1,6 +1,7 @@
 //! Documents: reading them from request bodies, checking them, and the form in which they are stored.
 
 pub mod csv;
+mod ids;
 pub mod json;
 pub mod names;
 pub mod payload;
@@ -9,5 +10,6 @@ pub mod record;
 pub mod validate;
 pub mod walk;
 
+pub use ids::DocumentIds;
 pub use payload::{PayloadCheck, PayloadError, PayloadFormat, check};
 pub use record::{RawDocument, Record};

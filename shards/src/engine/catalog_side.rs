@@ -328,7 +328,7 @@ impl Engine {
                 };
                 draft.add(addition, kept).await
             }
-            BatchOp::DeleteIds(ids) => draft.delete_ids(ids).await,
+            BatchOp::DeleteIds(ids) => draft.delete_ids(ids.iter()).await,
             BatchOp::DeleteByFilter(filter) => {
                 let nothing = || UserError::new(FILTER_CODE, "The filter of a deletion must not be empty.");
                 let filter = parse_filter(filter, FILTER_CODE)?.ok_or_else(nothing)?;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use storage_engine::{CommitError, DiskError, OpenError};
 use uuid::Uuid;
 
-use crate::document::{PayloadFormat, RawDocument};
+use crate::document::{DocumentIds, PayloadFormat, RawDocument};
 use crate::error::UserError;
 use crate::fields::FieldsMap;
 use crate::ids::{CoreId, DocId, Epoch, PartitionNo};
@@ -108,7 +108,7 @@ pub enum BatchOp {
         skip_creation: bool,
     },
     /// Deletes by external id; ids that are not there are passed over.
-    DeleteIds(Vec<String>),
+    DeleteIds(DocumentIds),
     /// Deletes what the filter admits in the state before the batch. Fails with `invalid_document_filter` when an attribute
     /// may not be filtered.
     DeleteByFilter(Value),

@@ -306,13 +306,13 @@ impl Draft {
     }
 
     /// Deletes documents by id.
-    pub async fn delete_ids(&mut self, ids: &[String]) -> Result<OpOutcome, OpError> {
-        if ids.iter().any(String::is_empty) {
+    pub async fn delete_ids<'a>(&mut self, ids: impl Iterator<Item = &'a str> + Clone) -> Result<OpOutcome, OpError> {
+        if ids.clone().any(str::is_empty) {
             return Err(UserError::new("internal", "a document id is empty").into());
         }
         let (mut deleted, mut named) = (0, AHashSet::new());
         for id in ids {
-            if named.insert(id.as_str())
+            if named.insert(id)
                 && let Some(number) = self.number(id)?
             {
                 self.delete(id, number)?;
@@ -370,7 +370,7 @@ impl Draft {
                 for (number, change) in changes {
                     self.change(number, change)?;
                 }
-                let deleted = self.delete_ids(deleted).await?.documents;
+                let deleted = self.delete_ids(deleted.iter().map(String::as_str)).await?.documents;
                 let documents = replaced.len() as u64 + deleted;
                 Ok(OpOutcome { documents, named: documents })
             }

@@ -1,6 +1,9 @@
 //! Deleting documents: one, several by their ids, those that a filter chooses, or all.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
+use shards::document::DocumentIds;
 use shards::facets::parse_filter;
 
 use super::{custom_metadata, filter_features};
@@ -13,7 +16,7 @@ use crate::tasks::task::{Content, NewTask};
 
 pub(super) async fn one(call: Call<App>) -> Answer {
     let custom_metadata = custom_metadata(&call)?;
-    let (index, ids) = (call.index_uid()?.to_string(), vec![call.param(1).to_string()]);
+    let (index, ids) = (call.index_uid()?.to_string(), [call.param(1)].iter().collect());
     register(call, Content::DocumentDeletion { index, ids }, custom_metadata).await
 }
 
@@ -45,13 +48,16 @@ async fn register(call: Call<App>, content: Content, custom_metadata: Option<Str
     Ok(accepted(&register_task(&call, task, None).await?))
 }
 
-/// Strings are ids as they are; any other value is turned into its JSON text, which may well be no document's id.
-fn ids(body: &Value) -> Result<Vec<String>, ApiError> {
-    let id = |item: Node<'_>| match item.value() {
-        Value::String(id) => id.clone(),
-        other => other.to_string(),
-    };
+fn ids(body: &Value) -> Result<DocumentIds, ApiError> {
     Ok(Node::body(body).items(ErrorCode::BadRequest)?.map(id).collect())
+}
+
+/// Strings are ids as they are; any other value is turned into its JSON text, which may well be no document's id.
+fn id(item: Node<'_>) -> Cow<'_, str> {
+    match item.value() {
+        Value::String(id) => Cow::Borrowed(id),
+        other => Cow::Owned(other.to_string()),
+    }
 }
 
 fn filter(body: &Value) -> Result<Value, ApiError> {
@@ -82,7 +88,7 @@ mod tests {
     #[test]
     fn any_value_is_an_id() {
         assert_eq!(
-            ids(&json!(["a", 1, 1.5, true, null, {"b": 1}])).unwrap(),
+            ids(&json!(["a", 1, 1.5, true, null, {"b": 1}])).unwrap().iter().collect::<Vec<_>>(),
             ["a", "1", "1.5", "true", "null", r#"{"b":1}"#]
         );
         assert_eq!(ids(&json!({"a": 1})).unwrap_err().code, ErrorCode::BadRequest);

@@ -99,8 +99,8 @@ impl FakeIndexes {
                 Ok(found.len() as u64)
             }
             BatchOp::DeleteIds(gone) => {
-                let before = ids.len();
-                ids.retain(|id| !gone.contains(id));
+                let (before, gone) = (ids.len(), gone.iter().collect::<BTreeSet<_>>());
+                ids.retain(|id| !gone.contains(id.as_str()));
                 Ok((before - ids.len()) as u64)
             }
             BatchOp::DeleteByFilter(filter) if *filter == "nope = 1" => {

@@ -217,8 +217,7 @@ pub(crate) fn add<'a>(index: &str, documents: &'a str) -> New<'a> {
 
 /// A deletion of these ids.
 pub(crate) fn remove(index: &str, ids: &[&str]) -> New<'static> {
-    let ids = ids.iter().map(|id| id.to_string()).collect();
-    (Content::DocumentDeletion { index: index.into(), ids }, None)
+    (Content::DocumentDeletion { index: index.into(), ids: ids.iter().collect() }, None)
 }
 
 /// A deletion of all documents.

@@ -40,7 +40,7 @@ fn contents() -> Vec<(Content, Outcome)> {
             },
             Outcome::Documents(3),
         ),
-        (Content::DocumentDeletion { index: index(), ids: vec!["a".into(), "b".into()] }, Outcome::Documents(1)),
+        (Content::DocumentDeletion { index: index(), ids: ["a", "b"].iter().collect() }, Outcome::Documents(1)),
         (
             Content::DocumentDeletionByFilter { index: index(), filter: json!(["a = 1", ["b = 2"]]) },
             Outcome::Documents(1),

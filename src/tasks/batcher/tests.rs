@@ -35,7 +35,7 @@ fn content(letters: &str) -> Content {
         "ak" => addition(Some("k"), true),
         "al" => addition(Some("l"), true),
         "an" => addition(None, false),
-        "d" => Content::DocumentDeletion { index, ids: vec!["1".into()] },
+        "d" => Content::DocumentDeletion { index, ids: ["1"].iter().collect() },
         "f" => Content::DocumentDeletionByFilter { index, filter: json!("a = 1") },
         "c" => Content::DocumentClear { index },
         "s" => settings(false),

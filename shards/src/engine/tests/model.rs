@@ -169,7 +169,7 @@ fn operation(random: &mut StdRng, model: &mut Model) -> (BatchOp, Result<u64, &'
         1..4 => {
             let ids: Vec<String> = (0..6).map(|_| random.random_range(0..45u32).to_string()).collect();
             let deleted = ids.iter().filter(|id| model.delete(id)).count() as u64;
-            (BatchOp::DeleteIds(ids), Ok(deleted))
+            (BatchOp::DeleteIds(ids.iter().collect()), Ok(deleted))
         }
         4 => {
             let mut documents = documents(random);

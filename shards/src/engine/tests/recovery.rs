@@ -97,7 +97,7 @@ fn freed_numbers_are_used_again() {
     run(&disk, 1, 1, config(None, 10), |bench| async move {
         let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
         let (view, _) = bench.batch(&view, batch(vec![numbered(5, "w")])).await;
-        let ids = |ids: &[&str]| BatchOp::DeleteIds(ids.iter().map(|id| (*id).to_owned()).collect());
+        let ids = |ids: &[&str]| BatchOp::DeleteIds(ids.iter().collect());
         let (view, _) = bench.batch(&view, batch(vec![ids(&["1", "3", "77"])])).await;
         let more = add(Method::Replace, &json!([{"id": "x"}, {"id": "y"}, {"id": "z"}]));
         let (view, outcomes) = bench.batch(&view, batch(vec![more, ids(&[""])])).await;

@@ -313,7 +313,7 @@ fn embedders_take_vectors_from_documents_and_give_them_back() {
         let (view, _) = bench.batch(&view, batch(vec![add(Method::Replace, &json!([{"id": 4, "t": "c"}]))])).await;
         let refused = bench.engine.prepare(&view, change(settings(false))).await.map(drop);
         assert!(matches!(refused, Err(EngineError::User(error)) if error.code == "vector_embedding_error"));
-        let (view, _) = bench.batch(&view, batch(vec![BatchOp::DeleteIds(vec!["4".into()])])).await;
+        let (view, _) = bench.batch(&view, batch(vec![BatchOp::DeleteIds(["4"].iter().collect())])).await;
         let (view, _) = bench.batch(&view, change(settings(false))).await;
         assert_eq!(view.vectors.embeddings, 6);
     });
