@@ -7,6 +7,7 @@ use shards::timestamp::Timestamp;
 use super::error::ApiError;
 use super::router::{Answer, Call, Route};
 use crate::app::App;
+use crate::archive::aside;
 use crate::auth::AuthError;
 use crate::control::ControlState;
 use crate::control::message::ControlFigures;
@@ -94,9 +95,5 @@ fn batches(figures: &ControlFigures, out: &mut Exposition) {
 }
 
 async fn process(call: &Call<App>) -> Result<ProcessFigures, ApiError> {
-    let (told, figures) = futures_channel::oneshot::channel();
-    // Whoever asked may have gone away.
-    let job = move || drop(told.send(ProcessFigures::read()));
-    call.app.runtime.side_thread(Box::new(job)).await.map_err(ApiError::internal)?;
-    figures.await.map_err(ApiError::internal)
+    aside(&*call.app.runtime, ProcessFigures::read).await.map_err(ApiError::internal)
 }

@@ -5,8 +5,10 @@
 //! replaces it. There is no clock, no randomness, no file, network, module or timer, so that the same function gives
 //! the same documents everywhere; operations, memory and depth are bounded, so that an endless one ends as an error.
 //!
-//! This runs on a side thread: compiling and running take longer than an executor may be held.
+//! Within one native call the engine counts no operations, and asks nobody whether to go on. So compiling (which can run what
+//! the source has around its function) and running go on threads that can be given up: see [`apart`].
 
+mod apart;
 mod outcome;
 
 use std::cell::Cell;
@@ -17,6 +19,7 @@ use rquickjs::{CatchResultExt, Context, Ctx, Runtime};
 use serde_json::{Map, Value};
 use shards::error::UserError;
 
+pub use apart::apart;
 pub use outcome::Edit;
 
 /// Memory that one document's run may use, in bytes.
@@ -68,11 +71,16 @@ fn describe(error: &rquickjs::CaughtError<'_>) -> String {
 }
 
 impl EditFunction {
-    /// Compiles `source`, without running any of it. `context` is the request's object; without one the name is undefined.
+    /// Compiles `source`. `context` is the request's object; without one the name is undefined. Once `is_unwanted` says so, what
+    /// runs ends as an error.
     ///
     /// # Errors
     /// `bad_request` when the source is not JavaScript.
-    pub fn compile(source: &str, context: Option<&Map<String, Value>>) -> Result<Self, UserError> {
+    pub fn compile(
+        source: &str,
+        context: Option<&Map<String, Value>>,
+        is_unwanted: impl Fn() -> bool + 'static,
+    ) -> Result<Self, UserError> {
         let no_engine = |error: rquickjs::Error| failed(format!("the JavaScript engine could not start: {error}"));
         let runtime = Runtime::new().map_err(no_engine)?;
         runtime.set_memory_limit(MEMORY_BYTES_MAX);
@@ -81,7 +89,7 @@ impl EditFunction {
         let counted = interrupts.clone();
         runtime.set_interrupt_handler(Some(Box::new(move || {
             counted.set(counted.get() + 1);
-            counted.get() > INTERRUPTS_MAX
+            counted.get() > INTERRUPTS_MAX || is_unwanted()
         })));
         let context = context.map(|object| Value::Object(object.clone()).to_string());
         let function = Self { runtime, quoted: quote(source), context, interrupts };
@@ -134,7 +142,7 @@ mod tests {
     fn run(source: &str, document: Value, context: Option<Value>) -> Result<Edit, UserError> {
         let context = context.and_then(|c| c.as_object().cloned());
         let document = document.as_object().cloned().expect("a test gives an object");
-        EditFunction::compile(source, context.as_ref())?.run(&document)
+        EditFunction::compile(source, context.as_ref(), || false)?.run(&document)
     }
 
     #[test]
@@ -205,9 +213,19 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_wants_ends_before_its_operations_do() {
+        let asked = Rc::new(Cell::new(0));
+        let counted = asked.clone();
+        let is_unwanted = move || counted.replace(counted.get() + 1) > 1;
+        let function = EditFunction::compile("for (;;) {}", None, is_unwanted).expect("it compiles");
+        assert!(function.run(&Map::new()).is_err());
+        assert_eq!(asked.get(), 3);
+    }
+
+    #[test]
     fn nothing_is_carried_from_one_document_to_the_next_and_nothing_is_random() {
-        let function =
-            EditFunction::compile("globalThis.n = (globalThis.n || 0) + 1; doc.n = n", None).expect("it compiles");
+        let source = "globalThis.n = (globalThis.n || 0) + 1; doc.n = n";
+        let function = EditFunction::compile(source, None, || false).expect("it compiles");
         for _ in 0..2 {
             let document = json!({"id": 1}).as_object().cloned().expect("an object");
             let wanted = json!({"id": 1, "n": 1}).as_object().cloned().expect("an object");

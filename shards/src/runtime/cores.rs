@@ -13,6 +13,7 @@ use super::glommio::{GlommioRuntime, PREEMPTION};
 use super::host::{MEMLOCK_BYTES_MIN, forbid_huge_pages, io_memory_bytes, raise_memlock, register_membarrier};
 use super::pulse::Pulse;
 use super::side_threads::SideThreads;
+use super::untrusted::{Bounds, UntrustedThreads};
 use super::{Runtime, catch_panic};
 use crate::ids::CoreId;
 use crate::mesh::{CloseOnDrop, IN_FLIGHT_MAX, Mesh, Port, ports};
@@ -35,7 +36,7 @@ pub struct CoresConfig {
     pub io_memory_bytes: usize,
     /// Questions one core may have open at another.
     pub in_flight_max: u16,
-    /// Threads for blocking jobs, for the whole process.
+    /// Threads for blocking jobs that end, for the whole process.
     pub side_threads: usize,
     /// Makes each core's disk.
     pub disk: DiskFactory,
@@ -126,7 +127,7 @@ struct Seat<Q, A> {
     core: CoreId,
     core_count: u16,
     started: Instant,
-    side_threads: SideThreads,
+    threads: (SideThreads, UntrustedThreads),
     disk: DiskFactory,
     pulse: Pulse,
     ready: Sender<usize>,
@@ -159,6 +160,7 @@ where
     let pin = config.pin && host.quota.is_none() && usize::from(core_count) == host.allowed.len();
     let idle_spin = config.idle_spin.unwrap_or(if pin { IDLE_SPIN } else { Duration::ZERO });
     let side_threads = SideThreads::start(config.side_threads).map_err(StartError::Thread)?;
+    let untrusted_threads = UntrustedThreads::start(Bounds::default()).map_err(StartError::Thread)?;
     let pulse = Pulse::start(core_count).map_err(StartError::Thread)?;
     let started = Instant::now();
     let mut seated: Vec<(ExecutorJoinHandle<Ended>, Receiver<usize>, Sender<()>)> = Vec::new();
@@ -167,8 +169,9 @@ where
         let (ready, is_ready) = channel();
         let (let_go, go) = channel();
         let core = CoreId(number as u16);
-        let (side_threads, disk, pulse) = (side_threads.clone(), config.disk.clone(), pulse.clone());
-        let seat = Seat { port, core, core_count, started, side_threads, disk, pulse, ready, go };
+        let threads = (side_threads.clone(), untrusted_threads.clone());
+        let (disk, pulse) = (config.disk.clone(), pulse.clone());
+        let seat = Seat { port, core, core_count, started, threads, disk, pulse, ready, go };
         let executor = || {
             LocalExecutorBuilder::new(placement.clone())
                 .name("core")
@@ -276,7 +279,7 @@ where
     let core = seat.core;
     let disk = (seat.disk)(core);
     let presence = seat.pulse.presence(core.0);
-    let runtime = GlommioRuntime::new(core, seat.core_count, seat.started, disk, seat.side_threads, presence);
+    let runtime = GlommioRuntime::new(core, seat.core_count, seat.started, disk, seat.threads, presence);
     let (_beat, beating) = seat.pulse.beat(core.0);
     runtime.spawn_beat(beating);
     let runtime: Rc<dyn Runtime> = Rc::new(runtime);

@@ -16,7 +16,8 @@ use storage_engine::Disk;
 
 use super::pulse::Presence;
 use super::side_threads::SideThreads;
-use super::{Nanos, Queue, Runtime, SideThreadError, catch_panic};
+use super::untrusted::UntrustedThreads;
+use super::{Nanos, Queue, Runtime, SideThreadError, UntrustedError, UntrustedJob, catch_panic};
 use crate::ids::CoreId;
 
 /// How soon any loop is asked to yield. Also the executor's own preemption timer: it looks at sockets only between two turns,
@@ -33,6 +34,7 @@ pub(super) struct GlommioRuntime {
     random: RefCell<SmallRng>,
     disk: Rc<dyn Disk>,
     side_threads: SideThreads,
+    untrusted_threads: UntrustedThreads,
     presence: Presence,
     background: Background,
 }
@@ -44,7 +46,7 @@ impl GlommioRuntime {
         core_count: u16,
         started: Instant,
         disk: Rc<dyn Disk>,
-        side_threads: SideThreads,
+        (side_threads, untrusted_threads): (SideThreads, UntrustedThreads),
         presence: Presence,
     ) -> Self {
         let queue =
@@ -63,6 +65,7 @@ impl GlommioRuntime {
             random: RefCell::new(SmallRng::from_os_rng()),
             disk,
             side_threads,
+            untrusted_threads,
             background: Background { presence: presence.clone(), was_cut_short: Rc::default() },
             presence,
         }
@@ -192,5 +195,9 @@ impl Runtime for GlommioRuntime {
 
     fn side_thread(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, Result<(), SideThreadError>> {
         self.side_threads.run(job)
+    }
+
+    fn untrusted_thread(&self, job: UntrustedJob) -> LocalBoxFuture<'static, Result<(), UntrustedError>> {
+        self.untrusted_threads.run(job)
     }
 }

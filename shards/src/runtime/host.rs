@@ -1,4 +1,6 @@
-//! What the kernel must be told before the first executor starts.
+//! What the kernel must be told: before the first executor starts, and of threads.
+
+use std::time::Duration;
 
 /// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED`, which `libc` does not name.
 const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
@@ -47,6 +49,39 @@ pub(super) fn raise_memlock() -> u64 {
 pub(super) fn io_memory_bytes(wanted: usize, cores: u16, memlock_bytes: u64) -> usize {
     let fair = memlock_bytes / 2 / RINGS_PER_EXECUTOR / u64::from(cores.max(1));
     wanted.min(usize::try_from(fair).unwrap_or(usize::MAX)).max(IO_MEMORY_BYTES_MIN)
+}
+
+/// A thread as the kernel knows it, while it runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ThreadHandle {
+    id: libc::id_t,
+    clock: libc::clockid_t,
+}
+
+impl ThreadHandle {
+    /// The thread that calls this; `None` where the kernel does not count its time.
+    pub(super) fn current() -> Option<Self> {
+        let mut clock = 0;
+        // SAFETY: the thread that is asked about is the one that asks, and the pointer is to a local that outlives the call.
+        let (id, failed) =
+            unsafe { (libc::gettid(), libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock)) };
+        (failed == 0).then_some(Self { id: libc::id_t::try_from(id).ok()?, clock })
+    }
+
+    /// The processor time that the thread has taken; `None` when it has ended.
+    pub(super) fn processor_time(self) -> Option<Duration> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the clock is a number, which the kernel checks, and the pointer is to a local that outlives the call.
+        let failed = unsafe { libc::clock_gettime(self.clock, &raw mut time) };
+        let (seconds, nanos) = (u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?);
+        (failed == 0).then(|| Duration::new(seconds, nanos))
+    }
+
+    /// Sets the thread's priority, as `nice` has it. Where the kernel refuses, or the thread has ended, nothing changes.
+    pub(super) fn set_nice(self, nice: libc::c_int) {
+        // SAFETY: this call takes no pointers; of an id that is none of a thread the kernel says so.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, self.id, nice) };
+    }
 }
 
 #[cfg(test)]

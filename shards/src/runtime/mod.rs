@@ -27,12 +27,14 @@ mod sim;
 pub mod steps;
 #[cfg(test)]
 mod tests;
+mod untrusted;
 
 pub use cores::{CoresConfig, CoresHandle, DiskFactory, StartError, run_cores};
 pub use once::{OnceReceiver, OnceSender, once};
 pub use pace::{RuntimePace, pause_at};
 pub use panics::{Panicked, catch_panic, panic_text};
 pub use sim::{SimCluster, SimConfig, SimDiskFactory, SimEnd};
+pub use untrusted::{UntrustedError, UntrustedJob, Watch};
 
 /// Which share of its core a task gets when more than one has work. Search and messages have 1000 shares each and come
 /// first, indexing has 300, upkeep 50.
@@ -106,6 +108,9 @@ pub trait Runtime {
     /// Runs a job that blocks or burns on a thread of a small pool shared by the whole process. Dropping the returned future
     /// skips a job that has not begun and does not stop one that has.
     fn side_thread(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, Result<(), SideThreadError>>;
+    /// Runs a job that may never end on a thread of its own, which stands back behind the cores. The job is given up when one
+    /// step of it takes too long; so it is when the returned future is dropped and the job does not heed its [`Watch`].
+    fn untrusted_thread(&self, job: UntrustedJob) -> LocalBoxFuture<'static, Result<(), UntrustedError>>;
 }
 
 /// How many ticks pass between two looks at the clock of preemption.

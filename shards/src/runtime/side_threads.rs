@@ -1,4 +1,4 @@
-//! Threads for what must block or burn: users' functions, local models, name look-ups, compression of dumps.
+//! Threads for what must block or burn, and ends: local models, long bodies, compression of dumps.
 //!
 //! One small pool for the process, started before any executor is pinned (a thread inherits the affinity of the one that
 //! makes it). The queue is bounded: a full one refuses the job at once, since waiting would only hide the overload.

@@ -1,8 +1,9 @@
 //! Editing documents by a function: what the request can show; the function runs in the task.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use shards::runtime::Watch;
 
 use super::custom_metadata;
 use super::delete::check_filter;
@@ -11,7 +12,7 @@ use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::{Answer, Call};
 use crate::api::tasks::{accepted, register};
 use crate::app::App;
-use crate::functions::EditFunction;
+use crate::functions::{EditFunction, apart};
 use crate::tasks::task::{Content, NewTask};
 
 /// A function with the documents it is to see.
@@ -63,18 +64,13 @@ fn context(context: Option<Value>) -> Result<Option<Map<String, Value>>, ApiErro
     }
 }
 
-/// Compiles the function on a side thread: a long text would stop this core.
+/// Compiles the function on another thread: a long text would stop this core, and one that breaks out of its function runs.
 async fn check_syntax(call: &Call<App>, function: String) -> Result<(), ApiError> {
-    let checked = Arc::new(OnceLock::new());
-    let result = checked.clone();
-    let job = move || {
-        let _ = result.set(EditFunction::compile(&function, None).map(drop));
+    let job = move |watch: &Arc<Watch>| {
+        let watch = watch.clone();
+        EditFunction::compile(&function, None, move || watch.is_unwanted()).map(drop)
     };
-    call.app.runtime.side_thread(Box::new(job)).await.map_err(ApiError::internal)?;
-    match checked.get() {
-        Some(result) => Ok(result.clone()?),
-        None => Err(ApiError::internal("a side thread ended without compiling the function")),
-    }
+    Ok(apart(&*call.app.runtime, job).await?)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use shards::ids::CoreId;
-use shards::runtime::{Nanos, Queue, SideThreadError};
+use shards::runtime::{Nanos, Queue, SideThreadError, UntrustedError, UntrustedJob};
 use storage_engine::Disk;
 
 use super::*;
@@ -64,6 +64,10 @@ impl Runtime for Counting {
     fn side_thread(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, Result<(), SideThreadError>> {
         self.side_jobs.set(self.side_jobs.get() + 1);
         self.runtime.side_thread(job)
+    }
+
+    fn untrusted_thread(&self, job: UntrustedJob) -> LocalBoxFuture<'static, Result<(), UntrustedError>> {
+        self.runtime.untrusted_thread(job)
     }
 }
 

@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::FuturesUnordered;
 use shards::ids::CoreId;
-use shards::runtime::{Nanos, Queue, Runtime, SideThreadError};
+use shards::runtime::{Nanos, Queue, Runtime, SideThreadError, UntrustedError, UntrustedJob, Watch};
 use storage_engine::Disk;
 
 /// Rounds without an answer after which a future is taken to wait for ever.
@@ -126,6 +126,11 @@ impl Runtime for TestRuntime {
 
     fn side_thread(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, Result<(), SideThreadError>> {
         job();
+        async { Ok(()) }.boxed_local()
+    }
+
+    fn untrusted_thread(&self, job: UntrustedJob) -> LocalBoxFuture<'static, Result<(), UntrustedError>> {
+        job(&Arc::new(Watch::default()));
         async { Ok(()) }.boxed_local()
     }
 }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use futures_channel::oneshot;
 use serde_json::{Map, Value};
 use shards::document::primary_key::id_of_json;
 use shards::engine::{BatchOp, DocumentsQuery, IndexView};
 use shards::error::UserError;
+use shards::runtime::Watch;
 
 use super::documents::end;
 use super::{fail_batch, index_not_found, operations, unless_interrupted};
 use crate::control::indexes::IndexError;
-use crate::functions::{Edit, EditFunction};
+use crate::functions::{Edit, EditFunction, apart};
 use crate::tasks::task::{Content, Outcome};
 use crate::tasks::worker::{Broken, End, Run};
 
@@ -25,7 +25,7 @@ struct Edited {
     deleted: Vec<String>,
 }
 
-/// A function with what it needs, for a side thread.
+/// A function with what it needs, for a thread of its own.
 #[derive(Clone)]
 struct Script {
     function: String,
@@ -106,26 +106,29 @@ async fn edit_all(
     }
 }
 
-/// Runs the function over some documents on a side thread.
+/// Runs the function over some documents, apart from everybody else's threads.
 async fn edit_chunk(run: &Run<'_>, script: Script, documents: Vec<Vec<u8>>) -> Result<Edited, IndexError> {
-    let (done, result) = oneshot::channel();
-    let job = move || {
-        let edited = run_script(&script, &documents, || done.is_canceled());
-        // Nobody listens any more when the server stops or the task is canceled meanwhile.
-        let _ = done.send(edited);
+    let job = move |watch: &Arc<Watch>| {
+        let (asked, watch) = (watch.clone(), watch.clone());
+        run_script(&script, &documents, move || asked.is_unwanted(), || watch.step())
     };
-    run.plane.runtime.side_thread(Box::new(job)).await.map_err(|error| IndexError::Failed(error.to_string()))?;
-    Ok(result.await.map_err(|_| IndexError::Failed("a side thread ended without a result".into()))??)
+    Ok(apart(&*run.plane.runtime, job).await?)
 }
 
-/// Runs the function over the documents in turn; not over the rest of them once `is_unwanted` says so.
-fn run_script(script: &Script, documents: &[Vec<u8>], is_unwanted: impl Fn() -> bool) -> Result<Edited, UserError> {
-    let function = EditFunction::compile(&script.function, script.context.as_ref())?;
+/// Runs the function over the documents in turn, `step` before each; not over the rest of them once `is_unwanted` says so.
+fn run_script(
+    script: &Script,
+    documents: &[Vec<u8>],
+    is_unwanted: impl Fn() -> bool + Clone + 'static,
+    step: impl Fn(),
+) -> Result<Edited, UserError> {
+    let function = EditFunction::compile(&script.function, script.context.as_ref(), is_unwanted.clone())?;
     let mut edited = Edited::default();
     for json in documents {
         if is_unwanted() {
             break;
         }
+        step();
         let document: Map<String, Value> =
             serde_json::from_slice(json).map_err(|error| UserError::new("internal", error.to_string()))?;
         let id = document_id(&document, &script.primary_key)?;
@@ -180,7 +183,7 @@ mod tests {
     fn edited(function: &str, documents: &[Value]) -> Result<Edited, &'static str> {
         let script = Script { function: function.into(), context: None, primary_key: "a.id".into() };
         let documents: Vec<Vec<u8>> = documents.iter().map(|document| document.to_string().into_bytes()).collect();
-        run_script(&script, &documents, || false).map_err(|error| error.code)
+        run_script(&script, &documents, || false, || ()).map_err(|error| error.code)
     }
 
     /// A canceled edit once went on to the end of its chunk, and held a side thread for as long as 500 documents took.
@@ -188,9 +191,9 @@ mod tests {
     fn what_nobody_wants_is_not_run() {
         let script = Script { function: "doc = null".into(), context: None, primary_key: "id".into() };
         let documents: Vec<Vec<u8>> = (0..3).map(|id| json!({"id": id}).to_string().into_bytes()).collect();
-        let asked = std::cell::Cell::new(0);
-        let is_unwanted = || asked.replace(asked.get() + 1) > 0;
-        assert_eq!(run_script(&script, &documents, is_unwanted).ok().unwrap().deleted, ["0"]);
+        let asked = std::rc::Rc::new(std::cell::Cell::new(0));
+        let is_unwanted = move || asked.replace(asked.get() + 1) > 0;
+        assert_eq!(run_script(&script, &documents, is_unwanted, || ()).ok().unwrap().deleted, ["0"]);
     }
 
     #[test]

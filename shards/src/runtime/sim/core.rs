@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use storage_engine::Disk;
 
 use super::scheduler::Scheduler;
 use crate::ids::CoreId;
-use crate::runtime::{Nanos, Queue, Runtime, SideThreadError, catch_panic};
+use crate::runtime::{Nanos, Queue, Runtime, SideThreadError, UntrustedError, UntrustedJob, Watch, catch_panic};
 
 /// Of so many looks, one finds that the core is wanted elsewhere.
 const LOOKS_PER_PREEMPTION: u64 = 4;
@@ -141,6 +142,18 @@ impl Runtime for SimRuntime {
         Box::pin(async move {
             sleep.await;
             catch_panic(async { job() }).await.map_err(|panicked| SideThreadError::Panicked(panicked.0))
+        })
+    }
+
+    /// As [`Runtime::side_thread`]: what never ends is not simulated.
+    fn untrusted_thread(&self, job: UntrustedJob) -> LocalBoxFuture<'static, Result<(), UntrustedError>> {
+        let run = self.side_thread(Box::new(move || job(&Arc::new(Watch::default()))));
+        Box::pin(async move {
+            run.await.map_err(|error| match error {
+                SideThreadError::Full => UntrustedError::Full,
+                SideThreadError::Panicked(text) => UntrustedError::Panicked(text),
+                SideThreadError::Ended => UntrustedError::NoThread,
+            })
         })
     }
 }
