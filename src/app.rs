@@ -36,7 +36,7 @@ use crate::imports::{Import, ImportError};
 use crate::metrics::{Counting, Counts};
 use crate::network::deliveries::Patience;
 use crate::options::Options;
-use crate::outgoing::{AddressPolicy, Client, SystemSockets};
+use crate::outgoing::{AddressPolicy, Client, Names, SystemSockets};
 use crate::snapshots::schedule;
 use crate::tasks::batch::EmbedderRequests;
 use crate::tasks::batcher::Limits;
@@ -156,6 +156,7 @@ impl App {
         runtime: Rc<dyn Runtime>,
         mesh: Mesh<Question, Answer>,
         options: Arc<Options>,
+        names: Names,
         import: Option<Import>,
     ) -> Result<Rc<Self>, OpenError> {
         let server_mesh = ServerMesh { mesh: mesh.clone(), core_count: runtime.core_count() };
@@ -167,7 +168,7 @@ impl App {
             counting: Rc::default(),
             search_room: search_room(&options, &*runtime),
         });
-        let sockets = Rc::new(SystemSockets::new(runtime.clone()));
+        let sockets = Rc::new(SystemSockets::new(runtime.clone(), names));
         let policy = AddressPolicy::new(options.allowed_networks.clone());
         let outgoing = Client::new(runtime.clone(), sockets, policy);
         let cached = options.embedding_cache_entries.div_ceil(usize::from(runtime.core_count()));

@@ -21,6 +21,7 @@ use crate::net::tls::Tls;
 use crate::net::{BindError, CoreListeners, CoreNet, Limits, StopSignal, serve_core};
 use crate::options::Options;
 use crate::options::master_key::{self, MasterKeyAdvice};
+use crate::outgoing::Names;
 use crate::{imports, preflight};
 
 /// The part of the limit of open files that connections may take; the rest is for the database.
@@ -84,6 +85,7 @@ fn serve(options: Options, import: Option<Import>, open_files: u64, tls: Option<
     let scheme = if tls.is_some() { "https" } else { "http" };
     let shared = Arc::new(Shared {
         options: Arc::new(options),
+        names: Names::start()?,
         import,
         limits,
         tls,
@@ -128,6 +130,7 @@ fn bind_when_free(address: &str, core_count: u16) -> Result<(Vec<CoreListeners>,
 /// What the cores are given when they start.
 struct Shared {
     options: Arc<Options>,
+    names: Names,
     /// A dump that is unpacked and waits to be taken over.
     import: Option<Import>,
     limits: Limits,
@@ -166,7 +169,8 @@ async fn start_core(shared: Arc<Shared>, runtime: Rc<dyn Runtime>, mesh: Mesh<Qu
 
 /// Opens a core's part of the server; `None` when the server is to stop. A core whose data cannot be opened stops them all.
 async fn start_app(shared: &Arc<Shared>, runtime: &Rc<dyn Runtime>, mesh: Mesh<Question, Answer>) -> Option<Rc<App>> {
-    let start = std::pin::pin!(App::start(runtime.clone(), mesh, shared.options.clone(), shared.import.clone()));
+    let options = shared.options.clone();
+    let start = std::pin::pin!(App::start(runtime.clone(), mesh, options, shared.names.clone(), shared.import.clone()));
     let stopped = std::pin::pin!(async {
         while !shared.stop.load(Ordering::Relaxed) {
             runtime.sleep(STOP_LOOK).await;

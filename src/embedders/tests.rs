@@ -20,7 +20,7 @@ use storage_engine::io::mem::MemDisk;
 
 use super::{EmbedderOptions, Embedders, Tally};
 use crate::options::values::AllowedNetworks;
-use crate::outgoing::{AddressPolicy, Client, SystemSockets};
+use crate::outgoing::{AddressPolicy, Client, Names, SystemSockets};
 use crate::tasks::batch::EmbedderRequests;
 
 /// Runs `test` on an executor.
@@ -52,7 +52,8 @@ fn embedders(runtime: &Rc<dyn Runtime>, options: EmbedderOptions) -> Embedders {
 
 fn counted_embedders(runtime: &Rc<dyn Runtime>, options: EmbedderOptions, counted: &Rc<Counted>) -> Embedders {
     let policy = AddressPolicy::new(AllowedNetworks::Any);
-    let client = Client::new(runtime.clone(), Rc::new(SystemSockets::new(runtime.clone())), policy);
+    let sockets = SystemSockets::new(runtime.clone(), Names::start().unwrap());
+    let client = Client::new(runtime.clone(), Rc::new(sockets), policy);
     Embedders::new(runtime.clone(), client, Rc::new(counted.clone()), options, 4)
 }
 

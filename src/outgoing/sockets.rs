@@ -1,14 +1,19 @@
 //! The network as a client reaches it, and the real one: the system's resolver and the executor's sockets.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use glommio::net::TcpStream;
 use shards::runtime::Runtime;
+
+use super::names::{LookUpError, Names};
+
+/// How long to wait before a name that there was no room for is asked for again.
+const FULL_PAUSE: Duration = Duration::from_millis(20);
 
 /// A connection to the other side.
 pub trait Socket: AsyncRead + AsyncWrite + Unpin {}
@@ -26,28 +31,27 @@ pub trait Sockets {
 /// The network of the machine.
 pub struct SystemSockets {
     runtime: Rc<dyn Runtime>,
+    names: Names,
 }
 
 impl SystemSockets {
     /// For the core of this runtime, which runs on the executor.
-    pub fn new(runtime: Rc<dyn Runtime>) -> Self {
-        Self { runtime }
+    pub fn new(runtime: Rc<dyn Runtime>, names: Names) -> Self {
+        Self { runtime, names }
     }
 }
 
 impl Sockets for SystemSockets {
     fn resolve(&self, host: String, port: u16) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>> {
-        let found = Arc::new(Mutex::new(None));
-        let place = found.clone();
-        // The system's resolver blocks, for as long as name servers are silent.
-        let job = self.runtime.side_thread(Box::new(move || {
-            let addresses = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(addresses);
-        }));
+        let (runtime, names) = (self.runtime.clone(), self.names.clone());
         async move {
-            job.await.map_err(io::Error::other)?;
-            let found = found.lock().unwrap_or_else(PoisonError::into_inner).take();
-            found.unwrap_or_else(|| Err(io::Error::other("the resolver gave no answer")))
+            loop {
+                match names.look_up(host.clone(), port).await {
+                    // The request's own deadline ends this.
+                    Err(LookUpError::Full) => runtime.sleep(FULL_PAUSE).await,
+                    found => return found.map_err(io::Error::other),
+                }
+            }
         }
         .boxed_local()
     }

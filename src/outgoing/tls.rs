@@ -1,7 +1,7 @@
 //! TLS towards others: who is trusted, and the handshake.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_rustls::TlsConnector;
 use rustls::crypto::ring as crypto;
@@ -11,6 +11,7 @@ use shards::runtime::Runtime;
 
 use super::error::SendError;
 use super::sockets::Socket;
+use crate::archive::aside;
 
 /// TLS of one core's client. The trusted authorities are read at the first `https` request.
 #[derive(Default)]
@@ -43,14 +44,8 @@ impl Tls {
         if let Some(config) = &*self.config.borrow() {
             return Ok(config.clone());
         }
-        let place = Arc::new(Mutex::new(None));
-        let made = place.clone();
-        let job = runtime.side_thread(Box::new(move || {
-            *made.lock().unwrap_or_else(PoisonError::into_inner) = Some(trusting(system_roots()));
-        }));
-        job.await.map_err(|error| SendError::Tls(error.to_string()))?;
-        let made = place.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let config = made.unwrap_or_else(|| Err("the authorities were not read".to_owned())).map_err(SendError::Tls)?;
+        let made = aside(runtime, || trusting(system_roots())).await;
+        let config = made.map_err(|error| SendError::Tls(error.to_string()))?.map_err(SendError::Tls)?;
         let config = Arc::new(config);
         self.config.replace(Some(config.clone()));
         Ok(config)

@@ -6,6 +6,8 @@ mod indexes;
 mod runtime;
 
 use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
@@ -19,7 +21,7 @@ use super::handle::ControlHandle;
 use super::message::{ControlAnswer, ControlError, ControlMesh, ControlQuestion, Selection};
 use super::plane::{ControlConfig, ControlPlane};
 use crate::network::deliveries::Patience;
-use crate::outgoing::{AddressPolicy, Client, SystemSockets};
+use crate::outgoing::{AddressPolicy, Client, Socket, Sockets};
 use crate::tasks::batcher::Limits;
 use crate::tasks::filter::{Filter, Scope};
 use crate::tasks::task::{Content, Format, Method, NewTask, Numbering, TaskUid};
@@ -38,6 +40,19 @@ pub(crate) const NO_LIMITS: Limits = Limits { tasks_max: usize::MAX, payload_byt
 pub(crate) struct World {
     disk: Rc<dyn Disk>,
     pub(crate) indexes: Rc<FakeIndexes>,
+}
+
+/// Where nobody can be reached.
+struct NoNetwork;
+
+impl Sockets for NoNetwork {
+    fn resolve(&self, _: String, _: u16) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+        async { Err(io::ErrorKind::NetworkUnreachable.into()) }.boxed_local()
+    }
+
+    fn connect(&self, _: SocketAddr) -> LocalBoxFuture<'static, io::Result<Box<dyn Socket>>> {
+        async { Err(io::ErrorKind::NetworkUnreachable.into()) }.boxed_local()
+    }
 }
 
 /// The one core's way to itself.
@@ -119,8 +134,7 @@ impl World {
         };
         let mesh = Rc::new(Loop::default());
         let indexes = Rc::new(FakeHandle(self.indexes.clone()));
-        let sockets = Rc::new(SystemSockets::new(runtime.clone()));
-        let client = Client::new(runtime.clone(), sockets, AddressPolicy::default());
+        let client = Client::new(runtime.clone(), Rc::new(NoNetwork), AddressPolicy::default());
         let opened = ControlPlane::open(runtime.clone(), Rc::new(mesh.clone()), indexes, config, client);
         let plane = runtime.run(opened)?.ok()?;
         let handle = ControlHandle::new(Rc::new(mesh.clone()));

@@ -36,7 +36,7 @@ fn on_core(test: impl FnOnce(Rc<dyn Runtime>) -> LocalBoxFuture<'static, ()> + S
 
 fn client(runtime: &Rc<dyn Runtime>, allowed: &str) -> Client {
     let policy = AddressPolicy::new(allowed.parse().unwrap_or(AllowedNetworks::PublicOnly));
-    Client::new(runtime.clone(), Rc::new(SystemSockets::new(runtime.clone())), policy)
+    Client::new(runtime.clone(), Rc::new(SystemSockets::new(runtime.clone(), Names::start().unwrap())), policy)
 }
 
 fn get(url: String) -> Request {
