@@ -11,6 +11,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,13 +43,19 @@ const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// The largest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// What the way to an instance must carry, in bytes a second: half a megabit. A body has as much more time as it takes at this
+/// rate. Tasks go in strict order, so that one which never gets across would hold up all after it for ever.
+const RATE_MIN: u64 = 64 << 10;
+/// Bytes that the kernels on the way may hold when the last has been handed to them: as long as these take at the least rate,
+/// nothing is seen to move.
+const BUFFERED_BYTES_MAX: u64 = 4 << 20;
 
 /// Times of the messages of a leader.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// To connect.
     pub connect: Duration,
-    /// For one try.
+    /// For one try, beside the time that its body takes at the least rate.
     pub request: Duration,
     /// For all tries until a client is told that an instance is away.
     pub backoff: Duration,
@@ -58,6 +65,24 @@ impl Default for Patience {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self { connect: seconds(3), request: seconds(30), backoff: seconds(25) }
+    }
+}
+
+impl Patience {
+    /// The deadlines of one try to send a body of this length.
+    fn deadlines(&self, body_bytes: usize) -> Deadlines {
+        let body_bytes = body_bytes as u64;
+        let at_least_rate = |bytes: u64| Duration::from_millis(bytes * 1000 / RATE_MIN);
+        Deadlines {
+            connect: self.connect,
+            idle: self.request + at_least_rate(body_bytes.min(BUFFERED_BYTES_MAX)),
+            total: self.request + at_least_rate(body_bytes),
+        }
+    }
+
+    /// How long a client waits for an instance that takes no task before it is told.
+    fn untold(&self) -> Duration {
+        self.request + self.backoff
     }
 }
 
@@ -216,7 +241,7 @@ impl ControlPlane {
                 continue;
             };
             queue.wake.clear();
-            let Err(error) = self.deliver_and_settle(name, &queue, uid).await else {
+            let Err(error) = self.deliver_telling(name, &queue, uid).await else {
                 (pause, _) = (PAUSE_FIRST, queue.failing_since.take());
                 continue;
             };
@@ -232,10 +257,21 @@ impl ControlPlane {
                 }
                 self.note_away(name, &queue, uid, &error);
             }
-            let woken = std::pin::pin!(queue.wake.wait());
+            let woken = pin!(queue.wake.wait());
             match select(self.runtime.sleep(pause), woken).await {
                 Either::Left(_) => pause = (pause * 2).min(PAUSE_MAX),
                 Either::Right(_) => pause = PAUSE_FIRST,
+            }
+        }
+    }
+
+    /// As [`Self::deliver_and_settle`]. While a long body is on its way, clients are told no later than where tries fail.
+    async fn deliver_telling(&self, name: &str, queue: &RemoteQueue, uid: u32) -> Result<(), ApiError> {
+        let mut delivery = pin!(self.deliver_and_settle(name, queue, uid));
+        loop {
+            match select(delivery.as_mut(), self.runtime.sleep(self.config.patience.untold())).await {
+                Either::Left((delivered, _)) => return delivered,
+                Either::Right(_) => self.note_away(name, queue, uid, &failure::behind(name)),
             }
         }
     }
@@ -336,8 +372,7 @@ impl ControlPlane {
             let message = format!("The URL of the remote `{name}` cannot be called: {error}.");
             ApiError::new(ErrorCode::RemoteCouldNotSendRequest, message)
         })?;
-        let patience = self.config.patience;
-        let deadlines = Deadlines { connect: patience.connect, idle: patience.request, total: patience.request };
+        let deadlines = self.config.patience.deadlines(message.body.as_ref().map_or(0, |(_, body)| body.len()));
         let request = Request::new(message.verb, url, deadlines).bearer(remote.write_api_key.as_deref());
         Ok(match message.body {
             Some((kind, body)) => request.body(kind, Rc::new(Arc::unwrap_or_clone(body))),
@@ -386,4 +421,25 @@ fn receivers(network: &Network, content: &Content) -> Vec<String> {
         own.extend([change.before.own_name.as_ref(), change.after.own_name.as_ref()]);
     }
     names.into_iter().filter(|name| !own.contains(&Some(*name))).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A body that took longer than one try may was sent from its beginning for ever, and held up all tasks after it.
+    #[test]
+    fn long_bodies_have_the_time_that_they_take_at_the_least_rate() {
+        let patience = Patience::default();
+        let seconds = Duration::from_secs;
+        assert_eq!(patience.deadlines(0), Deadlines { connect: seconds(3), idle: seconds(30), total: seconds(30) });
+        let long = patience.deadlines(100 << 20);
+        assert_eq!(long, Deadlines { connect: seconds(3), idle: seconds(30 + 64), total: seconds(30 + 1600) });
+        // As long as bytes move, only the whole body's time ends a try.
+        for body_bytes in [1 << 10, 64 << 10, 4 << 20, 1 << 30] {
+            let deadlines = patience.deadlines(body_bytes);
+            assert!(deadlines.idle <= deadlines.total);
+            assert!(deadlines.total.as_secs() * RATE_MIN >= body_bytes as u64);
+        }
+    }
 }

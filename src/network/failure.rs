@@ -17,6 +17,13 @@ pub fn unanswered(name: &str, error: &SendError) -> ApiError {
     ApiError::new(code, format!("The remote `{name}` cannot be asked: {error}."))
 }
 
+/// The instance `name` is still being sent a task, which takes long.
+pub fn behind(name: &str) -> ApiError {
+    let message =
+        format!("The remote `{name}` has not taken the tasks before this one yet, or is still being sent it.");
+    ApiError::new(ErrorCode::RemoteTimeout, message)
+}
+
 /// What the status of an answer says; `None` for success.
 pub fn refused(name: &str, answer: &WholeResponse) -> Option<ApiError> {
     let (code, what) = match answer.status {

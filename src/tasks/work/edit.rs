@@ -125,10 +125,10 @@ fn run_script(
     let function = EditFunction::compile(&script.function, script.context.as_ref(), is_unwanted.clone())?;
     let mut edited = Edited::default();
     for json in documents {
+        step();
         if is_unwanted() {
             break;
         }
-        step();
         let document: Map<String, Value> =
             serde_json::from_slice(json).map_err(|error| UserError::new("internal", error.to_string()))?;
         let id = document_id(&document, &script.primary_key)?;
@@ -191,9 +191,10 @@ mod tests {
     fn what_nobody_wants_is_not_run() {
         let script = Script { function: "doc = null".into(), context: None, primary_key: "id".into() };
         let documents: Vec<Vec<u8>> = (0..3).map(|id| json!({"id": id}).to_string().into_bytes()).collect();
-        let asked = std::rc::Rc::new(std::cell::Cell::new(0));
-        let is_unwanted = move || asked.replace(asked.get() + 1) > 0;
-        assert_eq!(run_script(&script, &documents, is_unwanted, || ()).ok().unwrap().deleted, ["0"]);
+        let steps = std::rc::Rc::new(std::cell::Cell::new(0));
+        let counted = steps.clone();
+        let (is_unwanted, step) = (move || counted.get() > 1, || steps.set(steps.get() + 1));
+        assert_eq!(run_script(&script, &documents, is_unwanted, step).ok().unwrap().deleted, ["0"]);
     }
 
     #[test]
