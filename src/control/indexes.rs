@@ -23,6 +23,9 @@ pub enum IndexError {
     /// No more files may be open.
     #[error("too many open files")]
     TooManyFiles,
+    /// Users' functions are not run here, as too many have not ended; the tasks fail with this.
+    #[error(transparent)]
+    FunctionNotRun(UserError),
     /// No storage of this id.
     #[error("the storage of the index is not there")]
     Missing,

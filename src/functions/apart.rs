@@ -12,12 +12,23 @@ use super::failed;
 /// How long to wait before a full queue is tried again.
 const QUEUE_PAUSE: Duration = Duration::from_millis(20);
 
+/// Why a function gave nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FunctionError {
+    /// The function is at fault.
+    #[error(transparent)]
+    User(#[from] UserError),
+    /// It was not run, since too many earlier ones have not ended here. Another instance may run it.
+    #[error("{}", .0.message)]
+    NotRun(UserError),
+}
+
 /// Runs a job that compiles or runs a function, and gives back its result. While the queue of the threads is full, it waits.
 ///
 /// # Errors
-/// Those of the job; `edit_documents_by_function_error` when one step of it takes too long, or when so many functions have not
-/// ended that no other is run; `internal` when the job panicked.
-pub async fn apart<T, F>(runtime: &dyn Runtime, job: F) -> Result<T, UserError>
+/// Those of the job; `edit_documents_by_function_error` when one step of it takes too long, and as
+/// [`FunctionError::NotRun`] when so many functions have not ended that no other is run; `internal` when the job panicked.
+pub async fn apart<T, F>(runtime: &dyn Runtime, job: F) -> Result<T, FunctionError>
 where
     T: Send + 'static,
     F: FnOnce(&Arc<Watch>) -> Result<T, UserError> + Send + 'static,
@@ -36,16 +47,17 @@ where
         };
         match runtime.untrusted_thread(Box::new(run)).await {
             Ok(()) => {
-                return result.await.unwrap_or_else(|_| Err(internal("a thread ended without a result".into())));
+                let result = result.await.unwrap_or_else(|_| Err(internal("a thread ended without a result".into())));
+                return Ok(result?);
             }
             Err(UntrustedError::Full) => runtime.sleep(QUEUE_PAUSE).await,
             Err(error @ UntrustedError::TooLong(_)) => {
-                return Err(failed(format!("The function takes too long: {error}.")));
+                return Err(failed(format!("The function takes too long: {error}.")).into());
             }
             Err(error @ UntrustedError::TooManyLost(_)) => {
-                return Err(failed(format!("Functions cannot be run: {error}.")));
+                return Err(FunctionError::NotRun(failed(format!("Functions cannot be run: {error}."))));
             }
-            Err(error) => return Err(internal(format!("The function was not run: {error}."))),
+            Err(error) => return Err(internal(format!("The function was not run: {error}.")).into()),
         }
     }
 }
@@ -79,7 +91,7 @@ mod tests {
         assert_eq!(run_cores(config, start).unwrap().join(), []);
     }
 
-    async fn run(runtime: &dyn Runtime, source: &'static str) -> Result<Edit, UserError> {
+    async fn run(runtime: &dyn Runtime, source: &'static str) -> Result<Edit, FunctionError> {
         let job = move |watch: &Arc<Watch>| {
             let watch = watch.clone();
             EditFunction::compile(source, None, move || watch.is_unwanted())?.run(&Map::new())
@@ -113,10 +125,13 @@ mod tests {
         on_core(|runtime| {
             async move {
                 assert_eq!(run(&*runtime, "doc = null").await, Ok(Edit::Delete));
-                assert_eq!(run(&*runtime, "for (;;) {}").await.unwrap_err().code, "edit_documents_by_function_error");
-                assert_eq!(run(&*runtime, "}").await.unwrap_err().code, "bad_request");
+                let code = |error| match error {
+                    FunctionError::User(error) | FunctionError::NotRun(error) => error.code,
+                };
+                assert_eq!(run(&*runtime, "for (;;) {}").await.map_err(code), Err("edit_documents_by_function_error"));
+                assert_eq!(run(&*runtime, "}").await.map_err(code), Err("bad_request"));
                 let panicking = apart(&*runtime, |_| -> Result<(), UserError> { panic!("broken") }).await;
-                assert_eq!(panicking.unwrap_err().code, "internal");
+                assert_eq!(panicking.map_err(code), Err("internal"));
             }
             .boxed_local()
         });

@@ -19,7 +19,7 @@ use rquickjs::{CatchResultExt, Context, Ctx, Runtime};
 use serde_json::{Map, Value};
 use shards::error::UserError;
 
-pub use apart::apart;
+pub use apart::{FunctionError, apart};
 pub use outcome::Edit;
 
 /// Memory that one document's run may use, in bytes.

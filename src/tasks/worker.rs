@@ -407,7 +407,9 @@ pub(super) fn fail(task: &mut Task, error: TaskError) {
 /// As a task shows it.
 pub(super) fn task_error(error: &IndexError) -> TaskError {
     let (code, message) = match error {
-        IndexError::User(UserError { code, message }) => (*code, message.clone()),
+        IndexError::User(UserError { code, message }) | IndexError::FunctionNotRun(UserError { code, message }) => {
+            (*code, message.clone())
+        }
         IndexError::OutOfSpace => (
             "no_space_left_on_device",
             "There is no more space left on the device. Free some and try again.".to_string(),

@@ -11,7 +11,7 @@ use shards::runtime::Watch;
 use super::documents::end;
 use super::{fail_batch, index_not_found, operations, unless_interrupted};
 use crate::control::indexes::IndexError;
-use crate::functions::{Edit, EditFunction, apart};
+use crate::functions::{Edit, EditFunction, FunctionError, apart};
 use crate::tasks::task::{Content, Outcome};
 use crate::tasks::worker::{Broken, End, Run};
 
@@ -112,7 +112,10 @@ async fn edit_chunk(run: &Run<'_>, script: Script, documents: Vec<Vec<u8>>) -> R
         let (asked, watch) = (watch.clone(), watch.clone());
         run_script(&script, &documents, move || asked.is_unwanted(), || watch.step())
     };
-    Ok(apart(&*run.plane.runtime, job).await?)
+    apart(&*run.plane.runtime, job).await.map_err(|error| match error {
+        FunctionError::User(error) => error.into(),
+        FunctionError::NotRun(error) => IndexError::FunctionNotRun(error),
+    })
 }
 
 /// Runs the function over the documents in turn, `step` before each; not over the rest of them once `is_unwanted` says so.

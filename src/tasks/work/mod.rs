@@ -71,9 +71,10 @@ async fn refuse(run: &mut Run<'_>, code: &'static str, what: &str) -> Result<End
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Fails all tasks of the batch with one error, and ends it. Where other instances do the same tasks, a want of this one
-/// is no reason to fail: it would miss for ever what they have. The tasks then wait until there is space, or files may be opened.
+/// is no reason to fail: it would miss for ever what they have. The tasks then wait until there is space, files may be opened, or
+/// functions are run again.
 async fn fail_batch(run: &mut Run<'_>, error: IndexError) -> Result<End, Broken> {
-    let wanting = matches!(error, IndexError::OutOfSpace | IndexError::TooManyFiles);
+    let wanting = matches!(error, IndexError::OutOfSpace | IndexError::TooManyFiles | IndexError::FunctionNotRun(_));
     if wanting && run.tasks.iter().any(|task| task.network.is_some()) {
         return retry(run, &error).await;
     }
