@@ -196,6 +196,10 @@ impl App {
             }
         }
         core.control.opened().await;
+        if runtime.core() != CONTROL_CORE {
+            let (control, ended) = (core.control.clone(), mesh.ended(CONTROL_CORE));
+            runtime.spawn(Queue::Search, ended.map(move |()| control.abandon()).boxed_local());
+        }
         let reader = Rc::new(EngineReader(core.engine.clone()));
         let app = Self::new(runtime, core.control.clone(), options, reader, outgoing);
         let (counting, search_room) = (core.counting.clone(), core.search_room.clone());
@@ -233,8 +237,12 @@ impl Core {
                 self.control.publish(state);
                 Answer::Control(Ok(ControlAnswer::Published))
             }
+            Question::Control(ControlQuestion::Settled(verdicts)) => {
+                self.control.settle(verdicts);
+                Answer::Control(Ok(ControlAnswer::Heard))
+            }
             Question::Control(question) => Answer::Control(match self.plane.get() {
-                Some(plane) => plane.answer(question).await,
+                Some(plane) => plane.answer(from, question).await,
                 None => Err(ControlError::Unreachable),
             }),
         }

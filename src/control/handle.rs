@@ -7,6 +7,7 @@ use std::sync::Arc;
 use shards::ids::CoreId;
 use uuid::Uuid;
 
+use super::acknowledge::{Awaited, Ticket, Verdict};
 use super::features::Features;
 use super::inbox::Signal;
 use super::message::{
@@ -33,13 +34,15 @@ struct Shared {
     mesh: Rc<dyn ControlMesh>,
     state: RefCell<Arc<ControlState>>,
     opened: Signal,
+    /// Writes that have no answer yet.
+    awaited: Rc<Awaited>,
 }
 
 impl ControlHandle {
     /// The handle of a core that has not heard of core 0 yet: its state is empty until [`Self::opened`].
     pub fn new(mesh: Rc<dyn ControlMesh>) -> Self {
         let state = RefCell::new(Arc::new(ControlState::default()));
-        Self { shared: Rc::new(Shared { mesh, state, opened: Signal::default() }) }
+        Self { shared: Rc::new(Shared { mesh, state, opened: Signal::default(), awaited: Rc::default() }) }
     }
 
     /// Waits for the first state from core 0. One caller at a time.
@@ -68,12 +71,24 @@ impl ControlHandle {
         }
     }
 
-    /// Accepts a task; durable when it returns. The payload of a document addition goes to the log beside it.
+    /// Takes over what core 0 says of writes that wait.
+    pub fn settle(&self, verdicts: Vec<Verdict>) {
+        self.shared.awaited.settle(verdicts);
+    }
+
+    /// Ends the wait of all writes: core 0 has ended.
+    pub fn abandon(&self) {
+        self.shared.awaited.abandon();
+    }
+
+    /// Accepts a task; durable when it returns. The payload of a document addition goes to the log beside it. One that other
+    /// instances get too is given once each has it or is known to be away.
     ///
     /// # Errors
-    /// `no_space_left_on_device` or `internal`, when the log cannot be written.
+    /// `no_space_left_on_device` or `internal`, when the log cannot be written; `too_many_search_requests`, when too many writes
+    /// wait for other instances; those of [`ControlPlane::delivered`](super::ControlPlane::delivered).
     pub async fn register(&self, task: NewTask, payload: Option<Vec<u8>>) -> Result<Task, ApiError> {
-        self.registered(ControlQuestion::Register(Box::new(task), payload)).await
+        self.registered(|ticket| ControlQuestion::Register(Box::new(task), payload, ticket)).await
     }
 
     /// Accepts a cancelation or deletion of the tasks that match now.
@@ -81,7 +96,7 @@ impl ControlHandle {
     /// # Errors
     /// As [`Self::register`].
     pub async fn register_selection(&self, selection: Selection) -> Result<Task, ApiError> {
-        self.registered(ControlQuestion::RegisterSelection(Box::new(selection))).await
+        self.registered(|ticket| ControlQuestion::RegisterSelection(Box::new(selection), ticket)).await
     }
 
     /// Changes keys or switches; durable and known on every core when it returns.
@@ -202,9 +217,14 @@ impl ControlHandle {
         }
     }
 
-    async fn registered(&self, question: ControlQuestion) -> Result<Task, ApiError> {
-        match self.ask(question).await? {
+    async fn registered(&self, question: impl FnOnce(Ticket) -> ControlQuestion) -> Result<Task, ApiError> {
+        let place = self.shared.awaited.enter();
+        match self.ask(question(place.ticket())).await? {
             ControlAnswer::Registered(task) => Ok(*task),
+            ControlAnswer::OnItsWay(task) => {
+                place.verdict().await?;
+                Ok(*task)
+            }
             _ => Err(mismatch()),
         }
     }

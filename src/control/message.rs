@@ -10,6 +10,7 @@ use shards::timestamp::Timestamp;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::acknowledge::{Ticket, Verdict};
 use super::features::FeaturesPatch;
 use super::state::ControlState;
 use crate::auth::{ApiKey, KeyPatch};
@@ -23,12 +24,12 @@ use crate::tasks::kind::{Kind, Status};
 use crate::tasks::task::{BatchUid, NewTask, Numbering, Task, TaskUid};
 use crate::webhooks::WebhookChange;
 
-/// A question about the control plane. All but [`ControlQuestion::Publish`] go to core 0.
+/// A question about the control plane. All but [`ControlQuestion::Publish`] and [`ControlQuestion::Settled`] go to core 0.
 pub enum ControlQuestion {
-    /// Accept a task; the payload goes to the log beside it.
-    Register(Box<NewTask>, Option<Vec<u8>>),
+    /// Accept a task; the payload goes to the log beside it. Answered when it is durable, whoever else is to have it.
+    Register(Box<NewTask>, Option<Vec<u8>>, Ticket),
     /// Accept a cancelation or deletion of the tasks that match now.
-    RegisterSelection(Box<Selection>),
+    RegisterSelection(Box<Selection>, Ticket),
     /// Change keys or switches.
     Change(ControlChange),
     /// Take in what another instance says about the change to this version of the network.
@@ -55,12 +56,17 @@ pub enum ControlQuestion {
     CompactQueue,
     /// From core 0 to every other: the new state.
     Publish(Arc<ControlState>),
+    /// From core 0 to the core that asked: what became of writes that were [`ControlAnswer::OnItsWay`].
+    Settled(Vec<Verdict>),
 }
 
 /// The answer to a question of the same name.
 pub enum ControlAnswer {
     /// The task as it was accepted, durable.
     Registered(Box<Task>),
+    /// The task as it was accepted, durable. Other instances are to have it before its client hears of it:
+    /// [`ControlQuestion::Settled`] follows, or has come already.
+    OnItsWay(Box<Task>),
     /// The change is durable and known on every core.
     Changed,
     /// The JSON of a list or of one object.
@@ -82,6 +88,8 @@ pub enum ControlAnswer {
     },
     /// The state was taken over.
     Published,
+    /// The verdicts were handed out.
+    Heard,
 }
 
 /// What goes wrong with a question.

@@ -8,6 +8,7 @@
 //! batch that changed an index is ended by that index's own commit; [`open`] brings the store up to date with it after
 //! a crash, so that nothing is applied twice and nothing accepted is lost.
 
+mod acknowledge;
 mod change;
 pub mod engine;
 pub mod features;

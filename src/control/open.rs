@@ -10,6 +10,7 @@ use shards::text::morphology;
 use shards::timestamp::Timestamp;
 use uuid::{Builder, Uuid};
 
+use super::acknowledge::Verdicts;
 use super::inbox::{Inbox, Signal};
 use super::indexes::{IndexError, Opened, SharedIndexes};
 use super::message::{ControlError, ControlMesh};
@@ -243,6 +244,7 @@ impl Start {
         for task in self.waiting {
             queue.insert(task);
         }
+        let verdicts = Verdicts::new(mesh.core_count());
         ControlPlane {
             runtime: self.runtime,
             mesh,
@@ -261,6 +263,7 @@ impl Start {
             work: Signal::default(),
             interrupt: Signal::default(),
             registrations: Inbox::default(),
+            verdicts,
             changes: Inbox::default(),
             network: RefCell::new(state.network.clone()),
             state: RefCell::new(Arc::new(state)),

@@ -20,6 +20,7 @@ use shards::ids::CoreId;
 use shards::runtime::{Queue as RunQueue, Runtime};
 use shards::timestamp::Timestamp;
 
+use super::acknowledge::Verdicts;
 use super::features::Features;
 use super::inbox::{Inbox, Signal};
 use super::indexes::SharedIndexes;
@@ -95,6 +96,7 @@ pub struct ControlPlane {
     /// The batch in progress is to stop.
     pub(crate) interrupt: Signal,
     pub(super) registrations: Inbox<Registration>,
+    pub(super) verdicts: Verdicts,
     pub(super) changes: Inbox<PendingChange>,
     pub(super) state: RefCell<Arc<ControlState>>,
     /// The way to other servers.
@@ -151,6 +153,10 @@ impl ControlPlane {
     pub(super) fn start_accepting(self: &Rc<Self>) {
         let plane = self.clone();
         self.runtime.spawn(RunQueue::Indexing, Box::pin(plane.run_registrations()));
+        for core in (0..self.mesh.core_count()).map(CoreId) {
+            let plane = self.clone();
+            self.runtime.spawn(RunQueue::Indexing, Box::pin(async move { plane.run_verdicts(core).await }));
+        }
         let plane = self.clone();
         self.runtime.spawn(RunQueue::Indexing, Box::pin(async move { plane.run_changes().await }));
     }
@@ -172,16 +178,21 @@ impl ControlPlane {
         self.state.borrow().clone()
     }
 
-    /// Answers a question to the control core.
+    /// Answers a question of a core to the control core.
     ///
     /// # Errors
     /// Those of the question.
-    pub async fn answer(self: &Rc<Self>, question: ControlQuestion) -> Result<ControlAnswer, ControlError> {
-        let registered = |task| ControlAnswer::Registered(Box::new(task));
+    pub async fn answer(
+        self: &Rc<Self>,
+        from: CoreId,
+        question: ControlQuestion,
+    ) -> Result<ControlAnswer, ControlError> {
         Ok(match question {
-            ControlQuestion::Register(new, payload) => registered(self.register(What::Task(new, payload)).await?),
-            ControlQuestion::RegisterSelection(selection) => {
-                registered(self.register(What::Selection(selection)).await?)
+            ControlQuestion::Register(new, payload, ticket) => {
+                self.register(What::Task(new, payload), (from, ticket)).await?
+            }
+            ControlQuestion::RegisterSelection(selection, ticket) => {
+                self.register(What::Selection(selection), (from, ticket)).await?
             }
             ControlQuestion::Change(change) => {
                 let (done, result) = oneshot::channel();
@@ -215,6 +226,8 @@ impl ControlPlane {
             }
             // Core 0 has its own state before anyone else.
             ControlQuestion::Publish(_) => ControlAnswer::Published,
+            // The handle of the core hears these.
+            ControlQuestion::Settled(_) => ControlAnswer::Heard,
         })
     }
 

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use futures_channel::oneshot;
 use roaring::RoaringBitmap;
 use shards::error::UserError;
+use shards::ids::CoreId;
 use shards::runtime::Queue as RunQueue;
 use shards::timestamp::Timestamp;
 
-use super::message::{ControlError, Selection};
+use super::acknowledge::{Ticket, Verdict};
+use super::message::{ControlAnswer, ControlError, Selection};
 use super::plane::ControlPlane;
 use super::storage::record::Changes;
 use crate::network::Network;
@@ -26,11 +28,31 @@ const CLEAN_UP_SHARE: u64 = 10;
 /// A request to accept a task.
 pub(super) struct Registration {
     pub(super) what: What,
-    pub(super) done: Answer,
+    pub(super) answer: Answer,
 }
 
 /// Takes what became of a request to accept a task.
-type Answer = oneshot::Sender<Result<Task, ControlError>>;
+pub(super) struct Answer {
+    done: oneshot::Sender<Result<ControlAnswer, ControlError>>,
+    /// Who is told when other instances have it.
+    asker: Asker,
+}
+
+/// A core, and the name of the write there.
+type Asker = (CoreId, Ticket);
+
+impl Answer {
+    /// Whoever asked may have gone away; what was accepted stands.
+    fn send(self, task: Result<Task, ControlError>) {
+        let _ = self.done.send(task.map(|task| ControlAnswer::Registered(Box::new(task))));
+    }
+
+    /// The task is accepted but is not to be acknowledged yet. Who is to hear when it is.
+    fn send_waiting(self, task: Task) -> Asker {
+        let _ = self.done.send(Ok(ControlAnswer::OnItsWay(Box::new(task))));
+        self.asker
+    }
+}
 
 /// What is to be accepted.
 pub(super) enum What {
@@ -64,11 +86,11 @@ struct Group {
 }
 
 impl ControlPlane {
-    /// Accepts a task; durable when it returns.
-    /// One that other instances get too is given once each has it or is known to be away.
-    pub(super) async fn register(&self, what: What) -> Result<Task, ControlError> {
+    /// Accepts a task; durable when it returns. Of one that other instances get too, `asker` hears once each has it or is known
+    /// to be away.
+    pub(super) async fn register(&self, what: What, asker: Asker) -> Result<ControlAnswer, ControlError> {
         let (done, result) = oneshot::channel();
-        self.registrations.push(Registration { what, done });
+        self.registrations.push(Registration { what, answer: Answer { done, asker } });
         result.await.unwrap_or(Err(ControlError::Unreachable))
     }
 
@@ -94,7 +116,7 @@ impl ControlPlane {
         if let Err(error) = written {
             tracing::error!(%error, tasks = tasks.len(), "tasks could not be accepted");
             for answer in answers.into_iter().flatten() {
-                let _ = answer.send(Err(error.clone()));
+                answer.send(Err(error.clone()));
             }
             return;
         }
@@ -116,33 +138,31 @@ impl ControlPlane {
     fn number_group(&self, group: Vec<Registration>, network: Arc<Network>) -> Group {
         let next = self.next_task.get();
         let mut numbered = Group { tasks: Vec::new(), payloads: Vec::new(), answers: Vec::new(), network, next };
-        for Registration { what, done } in group {
+        for Registration { what, answer } in group {
             let now = self.next_enqueued_at();
             let (mut new, payload) = match what {
                 What::Task(new, payload) => (*new, payload),
                 What::Selection(selection) => (self.select(*selection), None),
             };
-            // Whoever asked may have gone away.
-            let uid = match self.numbered(&mut new, &mut numbered.network, numbered.next) {
+            let uid = match self.numbered(&mut new, &mut numbered) {
                 Ok(Numbered::New(uid)) => uid,
                 Ok(Numbered::Dry(uid)) => {
-                    let _ = done.send(Ok(Task::accepted(uid, new, now)));
+                    answer.send(Ok(Task::accepted(uid, new, now)));
                     continue;
                 }
                 Ok(Numbered::Known(uid)) => {
-                    let task = self.task(uid).and_then(|task| task.ok_or(ControlError::Unreachable));
-                    let _ = done.send(task);
+                    answer.send(self.task(uid).and_then(|task| task.ok_or(ControlError::Unreachable)));
                     continue;
                 }
                 Err(error) => {
-                    let _ = done.send(Err(error.into()));
+                    answer.send(Err(error.into()));
                     continue;
                 }
             };
             numbered.next = uid.0 + 1;
             numbered.tasks.push(Task::accepted(uid, new, now));
             numbered.payloads.push(payload);
-            numbered.answers.push(Some(done));
+            numbered.answers.push(Some(answer));
         }
         self.add_clean_up(&mut numbered);
         numbered
@@ -168,8 +188,8 @@ impl ControlPlane {
         group.next += 1;
     }
 
-    /// Puts a task that is durable into the queue and sends it on; answers once every other instance that gets it has it, or
-    /// is known to be away.
+    /// Puts a task that is durable into the queue, sends it on and answers. Where other instances get it, whoever asked is told
+    /// apart from that, once each has it or is known to be away.
     fn take_in(self: &Rc<Self>, task: Task, answer: Option<Answer>) {
         self.interrupt_for(&task);
         self.queue.borrow_mut().insert(task.clone());
@@ -179,18 +199,19 @@ impl ControlPlane {
         }
         let waits = self.send_on(&task);
         if waits.is_empty() {
-            // The client may have gone away; its task is accepted all the same.
             if let Some(answer) = answer {
-                let _ = answer.send(Ok(task));
+                answer.send(Ok(task));
             }
             return;
         }
-        self.outbox.hold(task.uid.0);
+        let uid = task.uid;
+        self.outbox.hold(uid.0);
+        let asker = answer.map(|answer| answer.send_waiting(task));
         let plane = self.clone();
         let told = async move {
-            let told = plane.delivered(task.uid, waits).await;
-            if let Some(answer) = answer {
-                let _ = answer.send(told.map(|()| task).map_err(ControlError::from));
+            let result = plane.delivered(uid, waits).await;
+            if let Some((core, ticket)) = asker {
+                plane.verdicts.push(core, Verdict { ticket, result });
             }
         };
         self.runtime.spawn(RunQueue::Indexing, Box::pin(told));
@@ -207,7 +228,8 @@ impl ControlPlane {
     }
 
     /// The number of a task, if it is one to be accepted.
-    fn numbered(&self, new: &mut NewTask, network: &mut Arc<Network>, next: u32) -> Result<Numbered, UserError> {
+    fn numbered(&self, new: &mut NewTask, group: &mut Group) -> Result<Numbered, UserError> {
+        let next = group.next;
         let uid = new.numbering.uid.unwrap_or(next);
         if uid < next {
             let message = format!("The header `TaskId` names task {uid}, but the next one is at least {next}.");
@@ -221,8 +243,12 @@ impl ControlPlane {
         if new.numbering.is_dry {
             return Ok(Numbered::Dry(TaskUid(uid)));
         }
-        Ok(match self.admit(new, network)? {
-            Admission::Accepted => Numbered::New(TaskUid(uid)),
+        Ok(match self.admit(new, &mut group.network)? {
+            Admission::Accepted => {
+                // Those of the group do not wait yet.
+                self.outbox.check_room(new, group.tasks.len() as u64)?;
+                Numbered::New(TaskUid(uid))
+            }
             Admission::Known(uid) => Numbered::Known(uid),
         })
     }

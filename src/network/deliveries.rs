@@ -20,7 +20,7 @@ use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 use roaring::RoaringBitmap;
 use shards::error::UserError;
-use shards::runtime::{Nanos, Queue};
+use shards::runtime::{Checkpoint, Nanos, Queue};
 use url::Url;
 
 use super::change::Change;
@@ -35,7 +35,7 @@ use crate::control::inbox::Signal;
 use crate::control::plane::ControlPlane;
 use crate::control::storage::record::Changes;
 use crate::outgoing::{Deadlines, Request};
-use crate::tasks::task::{Content, Task, TaskUid};
+use crate::tasks::task::{Content, NewTask, Task, TaskUid};
 
 /// The first pause between two tries.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
@@ -49,6 +49,9 @@ const RATE_MIN: u64 = 64 << 10;
 /// Bytes that the kernels on the way may hold when the last has been handed to them: as long as these take at the least rate,
 /// nothing is seen to move.
 const BUFFERED_BYTES_MAX: u64 = 4 << 20;
+
+/// Writes that may wait at once until other instances have them; each holds a connection, a place in a table and a task.
+pub(crate) const WAITING_WRITES_MAX: u64 = 4096;
 
 /// Times of the messages of a leader.
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +133,21 @@ impl Outbox {
     pub fn pending(&self) -> RoaringBitmap {
         let queues = self.queues.borrow();
         queues.values().fold(RoaringBitmap::new(), |all, queue| all | &*queue.pending.borrow())
+    }
+
+    /// Checks that one more task may wait for other instances, beside those that wait and `more`. A change of the topology
+    /// always may: it takes out the instance that the others wait for.
+    ///
+    /// # Errors
+    /// `too_many_search_requests`: the interface has one code for a server that has too much to do.
+    pub fn check_room(&self, new: &NewTask, more: u64) -> Result<(), UserError> {
+        let is_sent_on = matches!(new.network, Some(TaskNetwork::Leader { .. }));
+        let is_change = matches!(new.content, Content::NetworkTopologyChange { .. });
+        if !is_sent_on || is_change || self.undecided.borrow().len() + more < WAITING_WRITES_MAX {
+            return Ok(());
+        }
+        let message = "Too many writes wait for other instances of the network. Try again later.";
+        Err(UserError::new("too_many_search_requests", message))
     }
 
     /// Marks a task as not to be processed before [`ControlPlane::delivered`] says so.
@@ -255,7 +273,7 @@ impl ControlPlane {
                     self.settle_lost(name, &queue, &error).await;
                     continue;
                 }
-                self.note_away(name, &queue, uid, &error);
+                self.note_away(name, &queue, uid, &error).await;
             }
             let woken = pin!(queue.wake.wait());
             match select(self.runtime.sleep(pause), woken).await {
@@ -271,7 +289,7 @@ impl ControlPlane {
         loop {
             match select(delivery.as_mut(), self.runtime.sleep(self.config.patience.untold())).await {
                 Either::Left((delivered, _)) => return delivered,
-                Either::Right(_) => self.note_away(name, queue, uid, &failure::behind(name)),
+                Either::Right(_) => self.note_away(name, queue, uid, &failure::behind(name)).await,
             }
         }
     }
@@ -304,13 +322,16 @@ impl ControlPlane {
 
     /// Says of a task, and of those whose clients wait, that the instance is away. Those before them say so already; there may be
     /// very many.
-    fn note_away(&self, name: &str, queue: &RemoteQueue, uid: u32, error: &ApiError) {
+    async fn note_away(&self, name: &str, queue: &RemoteQueue, uid: u32, error: &ApiError) {
         let waiting: BTreeSet<u32> = queue.waiting.borrow().iter().map(|(uid, _)| *uid).chain([uid]).collect();
-        for uid in waiting {
+        let mut checkpoint = Checkpoint::default();
+        for uid in &waiting {
             let away = RemoteTask { task_uid: None, error: Some(error.object()), pending: true };
-            self.note_delivery(name, uid, away);
+            self.note_delivery(name, *uid, away);
+            checkpoint.tick(&*self.runtime).await;
         }
-        queue.tell(|_| true);
+        // Those who came in between have not been noted: they woke this queue, which says so of them after its next try.
+        queue.tell(|uid| waiting.contains(&uid));
     }
 
     /// A task for the present network that is too old elsewhere shows that another leader has taken over.

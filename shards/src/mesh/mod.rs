@@ -132,6 +132,17 @@ impl<Q: Send + 'static, A: Send + 'static> Mesh<Q, A> {
         self.0.set_handler(queue_of, handler);
     }
 
+    /// Waits until another core answers no questions any more: for what it owes beside answers. Returns at once for the own
+    /// core and for one that the instance has not. Those who wait are few, never one for each request.
+    pub fn ended(&self, core: CoreId) -> LocalBoxFuture<'static, ()> {
+        let state = self.0.clone();
+        Box::pin(async move {
+            if let Some(end) = state.end_of(core) {
+                end.await;
+            }
+        })
+    }
+
     /// Ends this core's part: later questions to it and those open fail with [`AskError::Closed`], on both sides.
     pub fn close(&self) {
         self.0.close();

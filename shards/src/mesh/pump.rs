@@ -35,7 +35,7 @@ fn turn<Q: Send + 'static, A: Send + 'static>(state: &Rc<State<Q, A>>, first_pee
     for peer in state.peers().cycle().skip(first_peer % peer_count.max(1)).take(peer_count) {
         taken |= take_answers(peer);
         taken |= take_questions(state, peer);
-        if state.bell_of(peer.core).is_closed() && !peer.has_answers() && peer.has_open() {
+        if state.bell_of(peer.core).is_closed() && !peer.has_answers() && peer.is_awaited() {
             peer.fail_open();
         }
     }
@@ -107,6 +107,6 @@ fn has_work<Q: Send + 'static, A: Send + 'static>(state: &State<Q, A>) -> bool {
         || state.peers().any(|peer| {
             peer.has_answers()
                 || serves && peer.has_questions()
-                || state.bell_of(peer.core).is_closed() && peer.has_open()
+                || state.bell_of(peer.core).is_closed() && peer.is_awaited()
         })
 }

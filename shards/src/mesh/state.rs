@@ -86,6 +86,8 @@ pub(super) struct Peer<Q, A> {
     /// Open questions by ticket; tickets are as many as credits and are used again.
     open: RefCell<Vec<Option<Waiting<A>>>>,
     free_tickets: RefCell<Vec<u32>>,
+    /// Those who wait for the end of that core; they learn of it when this is dropped.
+    end_watchers: RefCell<Vec<OnceSender<()>>>,
 }
 
 /// What answers, and in which queue.
@@ -115,6 +117,7 @@ impl<Q: Send + 'static, A: Send + 'static> State<Q, A> {
                 wires,
                 open: RefCell::new((0..tickets).map(|_| None).collect()),
                 free_tickets: RefCell::new((0..tickets).rev().collect()),
+                end_watchers: RefCell::default(),
             })
         };
         Self {
@@ -180,6 +183,20 @@ impl<Q: Send + 'static, A: Send + 'static> State<Q, A> {
         self.publish_to(peer);
     }
 
+    /// What ends the wait of [`super::Mesh::ended`].
+    pub(super) fn end_of(&self, core: CoreId) -> Option<OnceReceiver<()>> {
+        let peer = self.peer(core)?;
+        let (sender, receiver) = once();
+        {
+            let mut end_watchers = peer.end_watchers.borrow_mut();
+            end_watchers.retain(|other| !other.is_abandoned());
+            end_watchers.push(sender);
+        }
+        // Whoever closes its bell after this look rings ours, and the pump finds who waits.
+        let is_closed = self.bell_of(core).is_closed() || self.bell().is_closed();
+        (!is_closed).then_some(receiver)
+    }
+
     fn publish_to(&self, peer: &Peer<Q, A>) {
         if !self.in_turn.get() {
             self.publish(peer);
@@ -241,12 +258,14 @@ impl<Q, A> Peer<Q, A> {
         self.credits.give_back();
     }
 
-    pub(super) fn has_open(&self) -> bool {
-        self.open.borrow().iter().any(Option::is_some)
+    /// Whether somebody waits for an answer, or for the end of that core.
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.end_watchers.borrow().is_empty() || self.open.borrow().iter().any(Option::is_some)
     }
 
     /// Fails all open questions: no answer will come.
     pub(super) fn fail_open(&self) {
+        drop(self.end_watchers.take());
         let tickets = self.open.borrow().len();
         for ticket in 0..tickets {
             let sender = self.open.borrow_mut()[ticket].take();

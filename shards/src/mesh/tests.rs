@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{LocalBoxFuture, join_all};
+use futures_util::future::{FutureExt, LocalBoxFuture, join_all};
 use storage_engine::io::mem::MemDisk;
 
 use super::*;
@@ -247,6 +247,7 @@ fn core_one_leaves(tally: Tally) -> impl Fn(Rc<dyn Runtime>, TestMesh) -> LocalB
             let open = join_all((0..3).map(|_| mesh.ask(core, Ask::Never)));
             assert_eq!(open.await, vec![closed.clone(), closed.clone(), closed.clone()]);
             assert_eq!(mesh.ask(core, Ask::Double(1)).await, closed);
+            mesh.ended(core).await;
             tally.fetch_add(1, Ordering::Relaxed);
         })
     }
@@ -268,5 +269,46 @@ fn a_core_that_ends_fails_the_questions_it_has() {
         let end = SimCluster::new(&config, core_one_leaves(tally.clone())).run(100_000, Nanos(u64::MAX));
         assert!(matches!(end, SimEnd::Finished(failed) if failed.len() == 1));
         assert_eq!(tally.load(Ordering::Relaxed), 1);
+    }
+}
+
+/// Core 1 ends after a while; core 0 has nothing open there.
+fn core_one_leaves_unasked(
+    tally: Tally,
+) -> impl Fn(Rc<dyn Runtime>, TestMesh) -> LocalBoxFuture<'static, ()> + Clone + Send {
+    move |runtime, mesh| {
+        let tally = tally.clone();
+        Box::pin(async move {
+            mesh.serve(handler(mesh.clone(), runtime.clone(), Rc::default()));
+            if mesh.core() == CoreId(1) {
+                runtime.sleep(Duration::from_millis(5)).await;
+                tally.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            drop(mesh.ended(CoreId(1)).now_or_never());
+            assert_eq!(tally.load(Ordering::Relaxed), 0, "it has not ended yet");
+            mesh.ended(CoreId(1)).await;
+            assert_eq!(tally.load(Ordering::Relaxed), 1);
+            mesh.ended(CoreId(1)).await;
+            mesh.ended(CoreId(7)).await;
+            tally.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+}
+
+/// Who waits for what a core sends on its own has no question open there, and must hear of its end all the same.
+#[test]
+fn the_end_of_a_core_is_heard_without_a_question() {
+    let tally = Tally::default();
+    let mut config = CoresConfig::new(Arc::new(|_| Rc::new(MemDisk::default())));
+    (config.cores, config.pin) = (Some(2), false);
+    assert_eq!(run_cores(config, core_one_leaves_unasked(tally.clone())).unwrap().join(), []);
+    assert_eq!(tally.load(Ordering::Relaxed), 2);
+    for seed in 0..20 {
+        let tally = Tally::default();
+        let config = SimConfig::new(seed, 2, Rc::new(|_| Rc::new(MemDisk::default())));
+        let end = SimCluster::new(&config, core_one_leaves_unasked(tally.clone())).run(100_000, Nanos(u64::MAX));
+        assert_eq!(end, SimEnd::Finished(Vec::new()), "seed {seed}");
+        assert_eq!(tally.load(Ordering::Relaxed), 2);
     }
 }

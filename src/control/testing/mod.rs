@@ -13,14 +13,16 @@ use std::rc::Rc;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use serde_json::Value;
 use shards::ids::CoreId;
+use shards::runtime::Runtime;
 use storage_engine::Disk;
 use storage_engine::io::mem::MemDisk;
 
 use super::Features;
-use super::handle::ControlHandle;
+use super::handle::{CONTROL_CORE, ControlHandle};
 use super::message::{ControlAnswer, ControlError, ControlMesh, ControlQuestion, Selection};
 use super::plane::{ControlConfig, ControlPlane};
 use crate::network::deliveries::Patience;
+use crate::options::values::AllowedNetworks;
 use crate::outgoing::{AddressPolicy, Client, Socket, Sockets};
 use crate::tasks::batcher::Limits;
 use crate::tasks::filter::{Filter, Scope};
@@ -79,7 +81,11 @@ impl ControlMesh for Rc<Loop> {
                     handle.publish(state);
                     Ok(ControlAnswer::Published)
                 }
-                (question, Some(plane), _) => plane.answer(question).await,
+                (ControlQuestion::Settled(verdicts), _, Some(handle)) => {
+                    handle.settle(verdicts);
+                    Ok(ControlAnswer::Heard)
+                }
+                (question, Some(plane), _) => plane.answer(CONTROL_CORE, question).await,
                 _ => Err(ControlError::Unreachable),
             }
         }
@@ -119,19 +125,7 @@ impl World {
     /// As [`Self::try_start`], with a bound on the tasks that are kept.
     pub(crate) fn try_start_bounded(&self, limits: Limits, process: bool, tasks_max: Option<u64>) -> Option<Instance> {
         let runtime = Rc::new(TestRuntime::new(self.disk.clone()));
-        let config = ControlConfig {
-            root: "/data".into(),
-            master_key: None,
-            webhook: None,
-            export_payload_bytes: 1 << 20,
-            features: Features::default(),
-            limits,
-            dump_dir: "/dumps".into(),
-            snapshot_dir: "/snapshots".into(),
-            imported: false,
-            patience: Patience::default(),
-            tasks_max,
-        };
+        let config = config(limits, tasks_max);
         let mesh = Rc::new(Loop::default());
         let indexes = Rc::new(FakeHandle(self.indexes.clone()));
         let client = Client::new(runtime.clone(), Rc::new(NoNetwork), AddressPolicy::default());
@@ -155,6 +149,34 @@ impl World {
     pub(crate) fn start(&self) -> Instance {
         self.start_with(NO_LIMITS, true)
     }
+}
+
+fn config(limits: Limits, tasks_max: Option<u64>) -> ControlConfig {
+    ControlConfig {
+        root: "/data".into(),
+        master_key: None,
+        webhook: None,
+        export_payload_bytes: 1 << 20,
+        features: Features::default(),
+        limits,
+        dump_dir: "/dumps".into(),
+        snapshot_dir: "/snapshots".into(),
+        imported: false,
+        patience: Patience::default(),
+        tasks_max,
+    }
+}
+
+/// The control plane of a core that is simulated, not started; it reaches other instances by `sockets`.
+pub(crate) async fn open_plane(
+    runtime: Rc<dyn Runtime>,
+    mesh: Rc<dyn ControlMesh>,
+    sockets: Rc<dyn Sockets>,
+) -> Rc<ControlPlane> {
+    let indexes = Rc::new(FakeHandle(Rc::new(FakeIndexes::new())));
+    let client = Client::new(runtime.clone(), sockets, AddressPolicy::new(AllowedNetworks::Any));
+    let opened = ControlPlane::open(runtime, mesh, indexes, config(NO_LIMITS, None), client).await;
+    opened.expect("the disk is empty")
 }
 
 impl Instance {
