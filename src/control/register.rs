@@ -151,7 +151,8 @@ impl ControlPlane {
                     continue;
                 }
                 Ok(Numbered::Known(uid)) => {
-                    answer.send(self.task(uid).and_then(|task| task.ok_or(ControlError::Unreachable)));
+                    let known = self.task(uid).and_then(|task| task.ok_or(ControlError::Unreachable));
+                    answer.send(known.map(Rc::unwrap_or_clone));
                     continue;
                 }
                 Err(error) => {

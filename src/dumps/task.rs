@@ -72,6 +72,7 @@ pub fn task(line: TaskLine) -> Result<Task, String> {
     let waits = !line.status.is_finished();
     let date = |text: &Option<String>| text.as_deref().map(date).transpose();
     Ok(Task {
+        ids_apart: None,
         uid: line.uid,
         batch: line.batch_uid.filter(|_| !waits),
         status: if waits { Status::Enqueued } else { line.status },

@@ -1,5 +1,6 @@
 //! Writing a dump.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
@@ -139,11 +140,14 @@ async fn write_tasks(
     let mut payloads = Vec::new();
     for uid in tasks {
         checkpoint.tick(&*plane.runtime).await;
-        let task = if uid == own.uid.0 { Some(succeeded(plane, own)) } else { plane.task(TaskUid(uid))? };
+        let task = match uid == own.uid.0 {
+            true => Some(Rc::new(succeeded(plane, own))),
+            false => plane.whole_task(TaskUid(uid))?,
+        };
         let Some(task) = task else { continue };
         dump.line(&task::line(&task)).await?;
-        if let (Status::Enqueued, Content::DocumentAddition { format, .. }) = (task.status, task.content) {
-            payloads.push((task.uid, format));
+        if let (Status::Enqueued, Content::DocumentAddition { format, .. }) = (task.status, &task.content) {
+            payloads.push((task.uid, *format));
         }
     }
     dump.end_entry(names::TASKS.into()).await?;

@@ -337,7 +337,7 @@ impl ControlPlane {
     /// A task for the present network that is too old elsewhere shows that another leader has taken over.
     fn look_for_successor(&self, uid: u32, error: &ApiError) {
         let task = self.task(TaskUid(uid)).ok().flatten();
-        let version = task.and_then(|task| task.network).map(|network| network.version());
+        let version = task.and_then(|task| task.network.as_ref().map(TaskNetwork::version));
         let is_too_old = error.message.contains(ErrorCode::NetworkVersionTooOld.name());
         if is_too_old && version == Some(self.network.borrow().version) {
             tracing::error!("another leader has taken over the network; writes are refused here from now on");
@@ -347,7 +347,7 @@ impl ControlPlane {
 
     /// Sends one task; the number that it has there.
     async fn deliver_one(&self, name: &str, uid: TaskUid) -> Result<u32, ApiError> {
-        let task = self.task(uid).ok().flatten();
+        let task = self.whole_task(uid).ok().flatten();
         let task = task.ok_or_else(|| ApiError::new(ErrorCode::RemoteBadRequest, "The task is gone."))?;
         let network = self.network.borrow().clone();
         let before = match &task.content {

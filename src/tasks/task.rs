@@ -262,6 +262,10 @@ pub struct Task {
     /// Its part in a network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<TaskNetwork>,
+    /// How many ids of documents are kept apart from this record; its content then has none of them. Only of finished tasks: a
+    /// list of tasks shows how many there were, and must not read millions for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids_apart: Option<u64>,
 }
 
 /// What a client may say of a task's number.
@@ -402,7 +406,27 @@ impl Task {
             finished_at: None,
             custom_metadata: new.custom_metadata,
             network: new.network,
+            ids_apart: None,
         }
+    }
+
+    /// The record without the ids of a deletion, and these; `None` when they are fewer than `ids_min`.
+    pub fn split_ids(&self, ids_min: usize) -> Option<(Self, &[String])> {
+        let Content::DocumentDeletion { index, ids } = &self.content else { return None };
+        if ids.len() < ids_min {
+            return None;
+        }
+        let record = Self {
+            content: Content::DocumentDeletion { index: index.clone(), ids: Vec::new() },
+            ids_apart: Some(ids.len() as u64),
+            // All but the content, whose ids would be copied.
+            outcome: self.outcome.clone(),
+            error: self.error.clone(),
+            custom_metadata: self.custom_metadata.clone(),
+            network: self.network.clone(),
+            ..*self
+        };
+        Some((record, ids))
     }
 
     /// The interface's type.

@@ -67,7 +67,8 @@ pub fn details(task: &Task) -> Option<Map<String, Value>> {
             json!({ "receivedDocuments": received, "indexedDocuments": count })
         }
         Content::DocumentDeletion { ids, .. } => {
-            json!({ "providedIds": ids.len(), "deletedDocuments": count, "originalFilter": null })
+            let provided = task.ids_apart.unwrap_or(ids.len() as u64);
+            json!({ "providedIds": provided, "deletedDocuments": count, "originalFilter": null })
         }
         Content::DocumentDeletionByFilter { filter, .. } => {
             json!({ "providedIds": 0, "deletedDocuments": count, "originalFilter": filter.to_string() })

@@ -23,7 +23,7 @@ use crate::webhooks::marks::MarkChanges;
 
 /// Small records by name, see the constants below.
 pub const META: TreeId = TreeId(0);
-/// Task uid (u32) -> finished task.
+/// Task uid (u32) -> finished task. Of a deletion of very many documents the ids are in [`TASK_IDS`].
 pub const TASKS: TreeId = TreeId(1);
 /// Batch uid (u32) -> finished batch.
 pub const BATCHES: TreeId = TreeId(2);
@@ -42,6 +42,8 @@ pub const CHATS: TreeId = TreeId(7);
 pub const SEARCH_RULES: TreeId = TreeId(8);
 /// Webhook uid (16 bytes; nil for that of the command line) -> the number (u32, big-endian) of the first batch that it is owed.
 pub const WEBHOOK_MARKS: TreeId = TreeId(9);
+/// Task uid (u32) -> the ids of documents that a finished task was given, where its record is without them.
+pub const TASK_IDS: TreeId = TreeId(10);
 
 /// In [`META`]: the version of this format.
 pub const FORMAT: &[u8] = b"format";

@@ -12,14 +12,14 @@ use futures_channel::oneshot;
 use shards::runtime::{Checkpoint, Runtime};
 use storage_engine::{CommitError, CompactError, DiskError, PageStore, StoreOptions, WriteTxn};
 
-use super::entry::{delete, failed, put, put_bytes, put_or_delete, read};
+use super::entry::{damaged, delete, failed, put, put_bytes, put_or_delete, read};
 use super::record::{self, Changes, FinishedSet};
 use super::recovered::Recovered;
 use crate::archive::CopyError;
 use crate::control::inbox::Inbox;
 use crate::control::message::ControlError;
 use crate::tasks::batch::Batch;
-use crate::tasks::task::{BatchUid, Task, TaskUid};
+use crate::tasks::task::{BatchUid, Content, Task, TaskUid};
 
 /// The control store. Only the control core has one.
 pub struct ControlStore {
@@ -39,6 +39,9 @@ struct Waiting {
     done: oneshot::Sender<Result<(), ControlError>>,
     persists: bool,
 }
+
+/// From this many on, the ids of a deletion are kept apart from its record.
+pub(crate) const IDS_APART_MIN: usize = 256;
 
 /// How long to wait before a full disk is tried again.
 const OUT_OF_SPACE_PAUSE: Duration = Duration::from_secs(1);
@@ -115,12 +118,28 @@ impl ControlStore {
         }
     }
 
-    /// A finished task.
+    /// A finished task, without the ids that are kept apart from its record.
     ///
     /// # Errors
     /// The record cannot be read.
     pub fn task(&self, uid: TaskUid) -> Result<Option<Task>, ControlError> {
         read(&self.store.snapshot(), record::TASKS, &uid.0.to_be_bytes())
+    }
+
+    /// A finished task with all that it was given.
+    ///
+    /// # Errors
+    /// As [`Self::task`].
+    pub fn whole_task(&self, uid: TaskUid) -> Result<Option<Task>, ControlError> {
+        let snapshot = self.store.snapshot();
+        let key = uid.0.to_be_bytes();
+        let mut task: Option<Task> = read(&snapshot, record::TASKS, &key)?;
+        if let Some(Task { content: Content::DocumentDeletion { ids, .. }, ids_apart, .. }) = &mut task
+            && ids_apart.take().is_some()
+        {
+            *ids = read(&snapshot, record::TASK_IDS, &key)?.ok_or_else(|| damaged("the ids of a task"))?;
+        }
+        Ok(task)
     }
 
     /// A finished batch.
@@ -164,15 +183,16 @@ impl ControlStore {
         for Waiting { changes, .. } in group {
             for task in &changes.finished {
                 finished.insert(task.uid.0);
-                put(&mut txn, record::TASKS, &task.uid.0.to_be_bytes(), &**task)?;
+                put_task(&mut txn, task)?;
                 checkpoint.tick(&*self.runtime).await;
             }
             for task in &changes.rewritten {
-                put(&mut txn, record::TASKS, &task.uid.0.to_be_bytes(), task)?;
+                put_task(&mut txn, task)?;
                 checkpoint.tick(&*self.runtime).await;
             }
             for uid in &changes.forgotten_tasks {
                 delete(&mut txn, record::TASKS, &uid.to_be_bytes())?;
+                delete(&mut txn, record::TASK_IDS, &uid.to_be_bytes())?;
                 checkpoint.tick(&*self.runtime).await;
             }
             for batch in &changes.batches {
@@ -199,6 +219,18 @@ fn answer(group: Vec<Waiting>, result: &Result<(), ControlError>) {
     for item in group {
         // Whoever asked may have gone away; the change stands.
         let _ = item.done.send(result.clone());
+    }
+}
+
+/// Writes a finished task. Ids that are kept apart already stay where they are.
+fn put_task(txn: &mut WriteTxn, task: &Task) -> Result<(), ControlError> {
+    let key = task.uid.0.to_be_bytes();
+    match task.split_ids(IDS_APART_MIN) {
+        Some((record, ids)) => {
+            put(txn, record::TASK_IDS, &key, &ids)?;
+            put(txn, record::TASKS, &key, &record)
+        }
+        None => put(txn, record::TASKS, &key, task),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Finished tasks follow their index when it is renamed.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use roaring::RoaringBitmap;
 use shards::runtime::Checkpoint;
@@ -34,7 +35,8 @@ pub(super) async fn rename(
     for earlier in found.range(..uid.0) {
         checkpoint.tick(&*run.plane.runtime).await;
         let task = run.plane.task(TaskUid(earlier)).map_err(Broken)?;
-        let Some(mut task) = task.filter(|task| task.status.is_finished()) else { continue };
+        let Some(task) = task.filter(|task| task.status.is_finished()) else { continue };
+        let mut task = Rc::unwrap_or_clone(task);
         let old = names(&task.content);
         if task.content.rename_indexes(&|name| renames.get(name).cloned()) {
             moved.push(Moved { uid: task.uid, old, new: names(&task.content) });
