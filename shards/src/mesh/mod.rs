@@ -11,7 +11,8 @@
 //!
 //! A handler that itself asks and waits needs a credit of its own. If all questions of two cores were of this kind, each
 //! could hold the credits the other waits for; so a question whose handler asks others is itself asked by one coordinator at
-//! a time (a batch, a settings change), never once per request.
+//! a time (a batch, a settings change), never once per request. What depends on the world outside is not waited for in a question
+//! either: it is answered with what is known, and the rest follows in a question from the other side.
 //!
 //! Messages are plain data that moves. A buffer that should go home to the core that allocated it travels back in the answer.
 
