@@ -411,13 +411,13 @@ impl Task {
     }
 
     /// The record without the ids of a deletion, and these; `None` when they are fewer than `ids_min`.
-    pub fn split_ids(&self, ids_min: usize) -> Option<(Self, &[String])> {
+    pub fn split_ids(&self, ids_min: usize) -> Option<(Self, &DocumentIds)> {
         let Content::DocumentDeletion { index, ids } = &self.content else { return None };
         if ids.len() < ids_min {
             return None;
         }
         let record = Self {
-            content: Content::DocumentDeletion { index: index.clone(), ids: Vec::new() },
+            content: Content::DocumentDeletion { index: index.clone(), ids: DocumentIds::default() },
             ids_apart: Some(ids.len() as u64),
             // All but the content, whose ids would be copied.
             outcome: self.outcome.clone(),

@@ -3,6 +3,7 @@
 use std::pin::pin;
 
 use futures_lite::future::{block_on, poll_once};
+use shards::document::DocumentIds;
 
 use super::*;
 use crate::control::storage::store::IDS_APART_MIN;
@@ -82,10 +83,10 @@ fn many_ids_are_kept_apart_from_their_task() {
             assert_eq!(instance.task(uid)["details"]["providedIds"], count);
             let given = |task: &Task| match &task.content {
                 Content::DocumentDeletion { ids, .. } => ids.clone(),
-                _ => Vec::new(),
+                _ => DocumentIds::default(),
             };
             let whole = instance.plane.whole_task(TaskUid(uid)).unwrap().unwrap();
-            assert_eq!(given(&whole), ids[..count]);
+            assert_eq!(given(&whole), ids[..count].iter().collect());
             assert_eq!(whole.ids_apart, None);
             let stored = instance.plane.store.task(TaskUid(uid)).unwrap().unwrap();
             assert_eq!(given(&stored).is_empty(), count == IDS_APART_MIN);
