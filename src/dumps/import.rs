@@ -241,10 +241,7 @@ impl Import<'_> {
             let mut batches = Vec::with_capacity(group.len());
             for line in group {
                 let Some(batch) = batch::batch(line).map_err(corrupt)? else { continue };
-                // The store takes the number of the next one from the last.
-                if last.replace(batch.uid) >= Some(batch.uid) {
-                    return Err(corrupt(format!("batch {} is not in order", batch.uid.0)));
-                }
+                check_order(&mut last, batch.uid.0).map_err(|why| corrupt(format!("batch {why}")))?;
                 batches.push(batch);
             }
             store.commit(Changes { batches, ..Changes::default() }).await?;
@@ -266,9 +263,7 @@ impl Import<'_> {
             let mut finished = Vec::new();
             for line in group {
                 let mut task = task::task(line).map_err(corrupt)?;
-                if last.replace(task.uid) >= Some(task.uid) {
-                    return Err(corrupt(format!("task {} is not in order", task.uid.0)));
-                }
+                check_order(&mut last, task.uid.0).map_err(|why| corrupt(format!("task {why}")))?;
                 if task.status.is_finished() {
                     finished.push(Rc::new(task));
                     continue;
@@ -314,5 +309,34 @@ impl Import<'_> {
     fn random_uuid(&self) -> Uuid {
         let (high, low) = (self.runtime.random_u64(), self.runtime.random_u64());
         Builder::from_random_bytes((u128::from(high) << 64 | u128::from(low)).to_be_bytes()).into_uuid()
+    }
+}
+
+/// Checks the number of a task or batch after that of the one before: numbers rise, and the store takes that of the next one from
+/// the last.
+fn check_order(last: &mut Option<u32>, uid: u32) -> Result<(), String> {
+    if last.replace(uid) >= Some(uid) {
+        return Err(format!("{uid} is not in order"));
+    }
+    if uid == u32::MAX {
+        return Err(format!("{uid} leaves no number for the next"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_rise_and_leave_one_for_the_next() {
+        let all = |uids: &[u32]| {
+            let mut last = None;
+            uids.iter().all(|uid| check_order(&mut last, *uid).is_ok())
+        };
+        assert!(all(&[]) && all(&[0, 1, 7, u32::MAX - 1]));
+        for wrong in [&[1, 1][..], &[2, 1], &[u32::MAX]] {
+            assert!(!all(wrong), "{wrong:?}");
+        }
     }
 }
