@@ -6,13 +6,13 @@
 //! dictionary has; whoever merges the answers puts that together, and asks again, with the whole, those whose answer would
 //! have been another ([`QueryWords::would_answer_by`]). These are few.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::budget::{ONE_TYPO_MAX, PREFIX_TABLE_BYTES, PREFIX_TABLE_WORDS, PREFIX_WORDS_MAX, TWO_TYPOS_MAX};
 use super::graph::{PrefixMode, QueryGraph, best_split, prefix_mode, split_counts, union};
+use super::parse::TERMS_MAX;
 use super::resolve::NodeFacts;
 
 /// What an instance, or several together, know of the words of a query.
@@ -98,7 +98,8 @@ impl QueryWords {
         Self { nodes: graph.nodes.iter().enumerate().map(node).collect(), counts }
     }
 
-    /// What all know together; `None` where they do not speak of the same query, since their settings differ.
+    /// What all know together; `None` where they do not speak of the same query, since their settings differ, or of none that
+    /// there can be.
     pub fn merged(all: &[&Self]) -> Option<Self> {
         let first = *all.first()?;
         let alike = |other: &&Self| {
@@ -107,7 +108,7 @@ impl QueryWords {
                 && other.nodes.len() == first.nodes.len()
                 && other.nodes.iter().zip(&first.nodes).all(same)
         };
-        if !all.iter().all(alike) {
+        if first.counts.len() > TERMS_MAX || !all.iter().all(alike) {
             return None;
         }
         let node = |(at, node): (usize, &NodeWords)| {
@@ -136,9 +137,9 @@ impl QueryWords {
         // A term that no document matches is dropped first.
         let frequency = |count: u64| if count == 0 { u64::MAX } else { count };
         let order = |counts: &[u64], a: usize, b: usize| frequency(counts[a]).cmp(&frequency(counts[b]));
-        let pairs = (0..self.counts.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
-        let orders = |words: &Self| pairs.clone().map(|(a, b)| order(&words.counts, a, b)).collect::<Vec<Ordering>>();
-        self.counts.len() == other.counts.len() && orders(self) == orders(other)
+        let mut pairs = (0..self.counts.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
+        self.counts.len() == other.counts.len()
+            && pairs.all(|(a, b)| order(&self.counts, a, b) == order(&other.counts, a, b))
     }
 
     /// The facts of all nodes, if these are the nodes of `graph`, and no more than there can be.

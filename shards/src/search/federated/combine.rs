@@ -132,7 +132,7 @@ impl Default for FacetLimits {
 
 /// The answer to a search that several instances took part in.
 pub async fn combine(mut parts: Vec<Part>, combination: &Combination, pace: &dyn Pace) -> FederatedAnswer {
-    let total: u64 = parts.iter().map(|part| part.total).sum();
+    let total: u64 = parts.iter().map(|part| part.total).fold(0, u64::saturating_add);
     let degraded = parts.iter().any(|part| part.degraded);
     let facets = added(&mut parts);
     let mut pins: Vec<(u32, u64, PartHit)> = Vec::new();
