@@ -29,6 +29,12 @@ pub enum Coding {
 }
 
 impl Coding {
+    /// The coding of this name, in any letter case.
+    fn named(name: &[u8]) -> Option<Coding> {
+        let all = [Coding::Brotli, Coding::Gzip, Coding::Deflate];
+        all.into_iter().find(|coding| name.eq_ignore_ascii_case(coding.name().as_bytes()))
+    }
+
     /// Its name in headers.
     pub fn name(self) -> &'static str {
         match self {
@@ -39,25 +45,30 @@ impl Coding {
     }
 }
 
+/// The items of `Accept-Encoding` values: each name with its weight in thousandths, none where that cannot be read.
+fn items<'a>(values: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = (&'a [u8], Option<u16>)> {
+    values.flat_map(|value| value.split(|byte| *byte == b',')).map(|item| {
+        let mut parts = item.split(|byte| *byte == b';');
+        let name = parts.next().unwrap_or_default().trim_ascii();
+        (name, parts.next().map_or(Some(1000), weight_of))
+    })
+}
+
 /// The coding for a client that sent these `Accept-Encoding` values: the one of the greatest weight, at equal weights br
 /// before gzip before deflate. `None` (identity) when none of them is wanted, when identity weighs more, and for `*`.
 pub fn negotiate<'a>(values: impl Iterator<Item = &'a [u8]>) -> Option<Coding> {
     let mut best: Option<(u16, Coding)> = None;
     let mut identity_weight = 0;
-    for item in values.flat_map(|value| value.split(|byte| *byte == b',')) {
-        let mut parts = item.split(|byte| *byte == b';');
-        let name = parts.next().unwrap_or_default().trim_ascii();
-        let weight = parts.next().map_or(Some(1000), weight_of).unwrap_or(0);
-        let coding = match name {
-            _ if weight == 0 => continue,
-            _ if name.eq_ignore_ascii_case(b"br") => Coding::Brotli,
-            _ if name.eq_ignore_ascii_case(b"gzip") => Coding::Gzip,
-            _ if name.eq_ignore_ascii_case(b"deflate") => Coding::Deflate,
-            _ if name.eq_ignore_ascii_case(b"identity") => {
+    for (name, weight) in items(values) {
+        let weight = weight.unwrap_or(0);
+        if weight == 0 {
+            continue;
+        }
+        let Some(coding) = Coding::named(name) else {
+            if name.eq_ignore_ascii_case(b"identity") {
                 identity_weight = weight;
-                continue;
             }
-            _ => continue,
+            continue;
         };
         let rank = |coding: Coding| std::cmp::Reverse(coding as u8);
         if best.is_none_or(|(other_weight, other)| (weight, rank(coding)) > (other_weight, rank(other))) {
@@ -71,21 +82,15 @@ pub fn negotiate<'a>(values: impl Iterator<Item = &'a [u8]>) -> Option<Coding> {
 /// or by `*`, and wants none of the codings.
 pub fn is_unacceptable<'a>(values: impl Iterator<Item = &'a [u8]>) -> bool {
     let (mut identity, mut others) = (None, None);
-    for item in values.flat_map(|value| value.split(|byte| *byte == b',')) {
-        let mut parts = item.split(|byte| *byte == b';');
-        let name = parts.next().unwrap_or_default().trim_ascii();
-        let is_wanted = parts.next().is_none_or(|parameter| weight_of(parameter) != Some(0));
-        match name {
-            b"*" => others = Some(is_wanted),
-            _ if name.eq_ignore_ascii_case(b"identity") => identity = Some(is_wanted),
-            _ if is_wanted
-                && [Coding::Brotli, Coding::Gzip, Coding::Deflate]
-                    .iter()
-                    .any(|coding| name.eq_ignore_ascii_case(coding.name().as_bytes())) =>
-            {
-                return false;
-            }
-            _ => {}
+    for (name, weight) in items(values) {
+        let is_wanted = weight != Some(0);
+        if is_wanted && Coding::named(name).is_some() {
+            return false;
+        }
+        if name == b"*" {
+            others = Some(is_wanted);
+        } else if name.eq_ignore_ascii_case(b"identity") {
+            identity = Some(is_wanted);
         }
     }
     identity.or(others) == Some(false) && others != Some(true)
