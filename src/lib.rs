@@ -21,6 +21,8 @@ pub mod logging;
 pub mod metrics;
 pub mod net;
 pub mod network;
+#[cfg(test)]
+mod on_core;
 pub mod options;
 pub mod outgoing;
 pub mod preflight;

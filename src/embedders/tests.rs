@@ -11,29 +11,16 @@ use futures_util::future::{FutureExt, LocalBoxFuture};
 use serde_json::{Value, json};
 use shards::document::RawDocument;
 use shards::ids::{DocId, FieldId};
-use shards::mesh::Mesh;
-use shards::runtime::{CoresConfig, Runtime, run_cores};
+use shards::runtime::Runtime;
 use shards::vectors::{
     DocumentEmbedding, EmbedContext, EmbedDocument, EmbedRequest, EmbedderHost, QueryRequest, TemplateField,
 };
-use storage_engine::io::mem::MemDisk;
 
 use super::{EmbedderOptions, Embedders, Tally};
+use crate::on_core::on_core;
 use crate::options::values::AllowedNetworks;
 use crate::outgoing::{AddressPolicy, Client, Names, SystemSockets};
 use crate::tasks::batch::EmbedderRequests;
-
-/// Runs `test` on an executor.
-fn on_core(test: impl FnOnce(Rc<dyn Runtime>) -> LocalBoxFuture<'static, ()> + Send + 'static) {
-    let mut config = CoresConfig::new(Arc::new(|_| Rc::new(MemDisk::default())));
-    (config.cores, config.pin) = (Some(1), false);
-    let test = Arc::new(Mutex::new(Some(test)));
-    let start = move |runtime: Rc<dyn Runtime>, _: Mesh<(), ()>| {
-        let test = test.lock().unwrap().take().expect("there is one core");
-        test(runtime)
-    };
-    assert_eq!(run_cores(config, start).unwrap().join(), []);
-}
 
 /// What was counted since it was asked last.
 #[derive(Default)]

@@ -68,28 +68,12 @@ fn internal(message: String) -> UserError {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
-
-    use futures_util::future::{Either, FutureExt, LocalBoxFuture, join_all, select};
+    use futures_util::future::{Either, FutureExt, join_all, select};
     use serde_json::Map;
-    use shards::mesh::Mesh;
-    use shards::runtime::{CoresConfig, run_cores};
-    use storage_engine::io::mem::MemDisk;
 
     use super::*;
     use crate::functions::{Edit, EditFunction};
-
-    /// Runs `test` on an executor.
-    fn on_core(test: impl FnOnce(Rc<dyn Runtime>) -> LocalBoxFuture<'static, ()> + Send + 'static) {
-        let mut config = CoresConfig::new(Arc::new(|_| Rc::new(MemDisk::default())));
-        (config.cores, config.pin) = (Some(1), false);
-        let test = Arc::new(Mutex::new(Some(test)));
-        let start = move |runtime: Rc<dyn Runtime>, _: Mesh<(), ()>| {
-            let test = test.lock().unwrap().take().expect("there is one core");
-            test(runtime)
-        };
-        assert_eq!(run_cores(config, start).unwrap().join(), []);
-    }
+    use crate::on_core::on_core;
 
     async fn run(runtime: &dyn Runtime, source: &'static str) -> Result<Edit, FunctionError> {
         let job = move |watch: &Arc<Watch>| {

@@ -11,28 +11,15 @@ use std::time::Duration;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use shards::mesh::Mesh;
-use shards::runtime::{CoresConfig, Runtime, run_cores};
-use storage_engine::io::mem::MemDisk;
+use shards::runtime::Runtime;
 
 use super::tls::{Tls, trusting};
 use super::*;
 use crate::http::Method;
+use crate::on_core::on_core;
 use crate::options::values::AllowedNetworks;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Runs `test` on an executor.
-fn on_core(test: impl FnOnce(Rc<dyn Runtime>) -> LocalBoxFuture<'static, ()> + Send + 'static) {
-    let mut config = CoresConfig::new(Arc::new(|_| Rc::new(MemDisk::default())));
-    (config.cores, config.pin) = (Some(1), false);
-    let test = Arc::new(Mutex::new(Some(test)));
-    let start = move |runtime: Rc<dyn Runtime>, _: Mesh<(), ()>| {
-        let test = test.lock().unwrap().take().expect("there is one core");
-        test(runtime)
-    };
-    assert_eq!(run_cores(config, start).unwrap().join(), []);
-}
 
 fn client(runtime: &Rc<dyn Runtime>, allowed: &str) -> Client {
     let policy = AddressPolicy::new(allowed.parse().unwrap_or(AllowedNetworks::PublicOnly));
