@@ -70,16 +70,26 @@ impl NaiveSource {
                     }
                     self.value(doc, &path, value, settings, cutter, cursors);
                 }
-                return;
             }
             Value::Array(items) => {
                 for item in items {
                     self.value(doc, path, item, settings, cutter, cursors);
                 }
-                return;
             }
-            _ => {}
+            leaf => self.leaf(doc, path, leaf, settings, cutter, cursors),
         }
+    }
+
+    /// Takes in a value that has no others in it.
+    fn leaf(
+        &mut self,
+        doc: u32,
+        path: &str,
+        value: &Value,
+        settings: &Settings,
+        cutter: &dyn Cutter,
+        cursors: &mut BTreeMap<FieldId, Cursor>,
+    ) {
         let Some(field) = self.fields.insert(path) else { return };
         if settings.searchable_weight(path).is_none() {
             return;
