@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::headers::percent_encode;
@@ -25,8 +26,10 @@ impl Forward {
         Self { verb, target, body: None }
     }
 
-    pub(super) fn json(verb: Verb, target: String, body: &Value) -> Self {
-        Self { verb, target, body: Some(("application/json", Arc::new(body.to_string().into_bytes()))) }
+    pub(super) fn json(verb: Verb, target: String, body: &impl Serialize) -> Self {
+        // Writing to memory does not fail, and all keys are strings.
+        let body = serde_json::to_vec(body).unwrap_or_default();
+        Self { verb, target, body: Some(("application/json", Arc::new(body))) }
     }
 }
 
@@ -52,7 +55,7 @@ pub fn forward(task: &Task, payload: Arc<Vec<u8>>) -> Option<Forward> {
         }
         Content::DocumentDeletion { index, ids } => {
             let target = with_query(at(index, "/documents/delete-batch"), metadata.as_slice());
-            Forward::json(Verb::Post, target, &json!(ids))
+            Forward::json(Verb::Post, target, ids)
         }
         Content::DocumentDeletionByFilter { index, filter } => {
             let target = with_query(at(index, "/documents/delete"), metadata.as_slice());
@@ -73,12 +76,12 @@ pub fn forward(task: &Task, payload: Arc<Vec<u8>>) -> Option<Forward> {
             let mut body = Map::new();
             body.extend(primary_key.as_ref().map(|key| ("primaryKey".to_owned(), key.as_str().into())));
             body.extend(new_index.as_ref().map(|uid| ("uid".to_owned(), uid.as_str().into())));
-            Forward::json(Verb::Patch, at(index, ""), &body.into())
+            Forward::json(Verb::Patch, at(index, ""), &body)
         }
         Content::IndexDeletion { index } => Forward::plain(Verb::Delete, at(index, "")),
         Content::IndexSwap { swaps } => {
             let swaps: Vec<Value> = swaps.iter().map(crate::tasks::view::swap).collect();
-            Forward::json(Verb::Post, "/swap-indexes".into(), &swaps.into())
+            Forward::json(Verb::Post, "/swap-indexes".into(), &swaps)
         }
         _ => return None,
     })
@@ -86,7 +89,7 @@ pub fn forward(task: &Task, payload: Arc<Vec<u8>>) -> Option<Forward> {
 
 fn settings(target: &str, change: &SettingsPatch, is_reset: bool) -> Forward {
     if !is_reset {
-        return Forward::json(Verb::Patch, target.to_owned(), &json!(change));
+        return Forward::json(Verb::Patch, target.to_owned(), change);
     }
     let change = json!(change);
     let mut keys = change.as_object().into_iter().flatten().map(|(key, _)| key);

@@ -78,7 +78,11 @@ pub fn json_body_and_vector(
     serde_json::from_slice(body).map(|value| (value, None)).map_err(|error| malformed_payload("json", error))
 }
 
-fn check_json(content_type: Option<&str>, body: &[u8]) -> Result<(), ApiError> {
+/// Checks that a body says to be JSON, and that there is one.
+///
+/// # Errors
+/// Those of a missing or another content type, and of no body.
+pub fn check_json(content_type: Option<&str>, body: &[u8]) -> Result<(), ApiError> {
     let wanted = "`application/json`";
     match content_type.map(media_type) {
         Some(MediaType::Json | MediaType::JsonLike) => {}

@@ -26,7 +26,7 @@ mod json;
 mod query;
 
 pub use body::{
-    MediaType, invalid_content_type, json_body, json_body_and_vector, malformed_payload, media_type,
+    MediaType, check_json, invalid_content_type, json_body, json_body_and_vector, malformed_payload, media_type,
     missing_content_type, missing_payload,
 };
 pub use date::{Bound, parse_date};

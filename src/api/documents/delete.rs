@@ -1,13 +1,14 @@
 //! Deleting documents: one, several by their ids, those that a filter chooses, or all.
 
-use std::borrow::Cow;
+use std::{fmt, iter};
 
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use shards::document::DocumentIds;
 use shards::facets::parse_filter;
 
 use super::{custom_metadata, filter_features};
-use crate::api::decode::Node;
+use crate::api::decode::{Node, check_json, json_body};
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::{Answer, Call};
 use crate::api::tasks::{accepted, register as register_task};
@@ -28,7 +29,7 @@ pub(super) async fn all(call: Call<App>) -> Answer {
 
 pub(super) async fn batch(mut call: Call<App>) -> Answer {
     // Of several faults that of the syntax comes first, and that of the parameters before those of the ids.
-    let ids = call.decoded(|body| Ok(ids(&body))).await?;
+    let ids = call.read(read_ids).await?;
     let custom_metadata = custom_metadata(&call)?;
     let ids = ids?;
     let index = call.index_uid()?.to_string();
@@ -48,15 +49,57 @@ async fn register(call: Call<App>, content: Content, custom_metadata: Option<Str
     Ok(accepted(&register_task(&call, task, None).await?))
 }
 
-fn ids(body: &Value) -> Result<DocumentIds, ApiError> {
-    Ok(Node::body(body).items(ErrorCode::BadRequest)?.map(id).collect())
+/// The ids in a body; the inner error is that of JSON which is no list.
+fn read_ids(content_type: Option<&str>, body: &[u8]) -> Result<Result<DocumentIds, ApiError>, ApiError> {
+    check_json(content_type, body)?;
+    // As values, millions of ids would take ten times the memory of their text.
+    match serde_json::from_slice(body) {
+        Ok(AnyIds(ids)) => Ok(Ok(ids)),
+        Err(_) => json_body(content_type, body).map(|body| no_list(&body)),
+    }
+}
+
+/// The error of a body that is no list of ids.
+fn no_list(body: &Value) -> Result<DocumentIds, ApiError> {
+    Ok(Node::body(body).items(ErrorCode::BadRequest)?.map(|item| id(item.value().clone())).collect())
 }
 
 /// Strings are ids as they are; any other value is turned into its JSON text, which may well be no document's id.
-fn id(item: Node<'_>) -> Cow<'_, str> {
-    match item.value() {
-        Value::String(id) => Cow::Borrowed(id),
-        other => Cow::Owned(other.to_string()),
+fn id(value: Value) -> String {
+    match value {
+        Value::String(id) => id,
+        other => other.to_string(),
+    }
+}
+
+/// Ids that are read one by one from a list of anything.
+struct AnyIds(DocumentIds);
+
+impl<'de> Deserialize<'de> for AnyIds {
+    fn deserialize<D: Deserializer<'de>>(body: D) -> Result<Self, D::Error> {
+        body.deserialize_seq(AnyIdsVisitor)
+    }
+}
+
+struct AnyIdsVisitor;
+
+impl<'de> Visitor<'de> for AnyIdsVisitor {
+    type Value = AnyIds;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<AnyIds, A::Error> {
+        let mut failed = Ok(());
+        let next = || {
+            items.next_element().unwrap_or_else(|error| {
+                failed = Err(error);
+                None
+            })
+        };
+        let ids = iter::from_fn(next).map(id).collect();
+        failed.map(|()| AnyIds(ids))
     }
 }
 
@@ -85,13 +128,31 @@ mod tests {
 
     use super::*;
 
+    fn ids(body: &str) -> Result<DocumentIds, ApiError> {
+        read_ids(Some("application/json"), body.as_bytes()).unwrap()
+    }
+
     #[test]
     fn any_value_is_an_id() {
+        let mixed = r#" ["a", 1, 1.50, true, null, {"b": 1}, "\u00e9\"", []] "#;
         assert_eq!(
-            ids(&json!(["a", 1, 1.5, true, null, {"b": 1}])).unwrap().iter().collect::<Vec<_>>(),
-            ["a", "1", "1.5", "true", "null", r#"{"b":1}"#]
+            ids(mixed).unwrap().iter().collect::<Vec<_>>(),
+            ["a", "1", "1.5", "true", "null", r#"{"b":1}"#, "\u{e9}\"", "[]"]
         );
-        assert_eq!(ids(&json!({"a": 1})).unwrap_err().code, ErrorCode::BadRequest);
+        assert!(ids("[]").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_body_that_is_no_list_of_ids_is_refused() {
+        for no_list in [r#"{"a": 1}"#, "1", "null", r#""a""#] {
+            assert_eq!(ids(no_list).unwrap_err().code, ErrorCode::BadRequest, "{no_list}");
+        }
+        for no_json in ["[1", "[1,]", "[] []", "", r#"["\ud800"]"#] {
+            let error = read_ids(Some("application/json"), no_json.as_bytes()).unwrap_err();
+            let of_value = json_body(Some("application/json"), no_json.as_bytes()).unwrap_err();
+            assert_eq!((error.code, error.message), (of_value.code, of_value.message), "{no_json}");
+        }
+        assert_eq!(read_ids(None, b"[]").unwrap_err().code, ErrorCode::MissingContentType);
     }
 
     #[test]
