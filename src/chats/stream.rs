@@ -6,6 +6,8 @@ use serde_json::{Map, Value, json};
 const EVENT_BYTES_MAX: usize = 4 << 20;
 /// Calls of functions in one answer at most.
 const CALLS_MAX: usize = 128;
+/// Bytes of the arguments of one call at most: more than any search takes.
+const ARGUMENTS_BYTES_MAX: usize = 1 << 20;
 
 /// Cuts a stream of bytes into the data of its events.
 #[derive(Debug, Default)]
@@ -87,7 +89,8 @@ impl FunctionCall {
     }
 }
 
-/// Adds the pieces of calls that a delta holds to those that came before, by their numbers. False when it holds none.
+/// Adds the pieces of calls that a delta holds to those that came before, by their numbers. False when it holds none. What is
+/// beyond the bounds is left out: a call whose arguments end early is then answered as one with faulty JSON.
 pub fn gather(calls: &mut Vec<FunctionCall>, delta: &Value) -> bool {
     let Some(pieces) = delta["tool_calls"].as_array().filter(|pieces| !pieces.is_empty()) else { return false };
     for piece in pieces {
@@ -106,7 +109,9 @@ pub fn gather(calls: &mut Vec<FunctionCall>, delta: &Value) -> bool {
         if call.name.is_empty() {
             call.name = text(&piece["function"]["name"]);
         }
-        call.arguments.push_str(&text(&piece["function"]["arguments"]));
+        let arguments = piece["function"]["arguments"].as_str().unwrap_or_default();
+        let room = ARGUMENTS_BYTES_MAX - call.arguments.len();
+        call.arguments.push_str(&arguments[..arguments.floor_char_boundary(room)]);
     }
     true
 }
@@ -176,6 +181,16 @@ mod tests {
             arguments: arguments.into(),
         };
         assert_eq!(calls, [call("a", "f", "{\"q\":1}"), call("b", "g", "")]);
+    }
+
+    #[test]
+    fn arguments_without_an_end_are_cut() {
+        let mut calls = Vec::new();
+        let piece = json!({"tool_calls": [{"index": 0, "function": {"arguments": "é".repeat(100_001)}}]});
+        for _ in 0..20 {
+            gather(&mut calls, &piece);
+        }
+        assert_eq!(calls[0].arguments, "é".repeat(ARGUMENTS_BYTES_MAX / 2));
     }
 
     #[test]
