@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
-use shards::runtime::Checkpoint;
+use shards::runtime::{Checkpoint, Runtime};
 
 use super::{FORMAT, HEAD, Head, snapshot_path, version};
 use crate::archive::{ArchiveWriter, CopyError, PIECE_BYTES, Shared, aside};
@@ -68,7 +68,7 @@ pub async fn write(plane: &ControlPlane) -> Result<(), CopyError> {
     let (archive, sources) = begun;
     let archive = Shared::new(archive);
     for source in sources {
-        copy_file(plane, &archive, source).await?;
+        copy_file(runtime, &archive, source).await?;
     }
     let complete = places.clone();
     archive.run(runtime, move |archive| finish(archive, &complete)).await?;
@@ -139,6 +139,9 @@ fn begin(
 }
 
 /// Adds the files in a folder and below, named from `root` on, in order of their names.
+///
+/// What an index needs stays where it is while its snapshot is made, since no task changes it meanwhile. What it does not need
+/// any more, a replaced graph's folder, goes at any time: between the listing of two folders, and before its files are copied.
 fn list_files(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<(), CopyError> {
     let failed = |error: std::io::Error| CopyError::of(folder, "listing", &error);
     let entries: std::io::Result<Vec<_>> = fs::read_dir(folder).map_err(failed)?.collect();
@@ -146,7 +149,10 @@ fn list_files(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<(
     paths.sort();
     for path in paths {
         if path.is_dir() {
-            list_files(root, &path, sources)?;
+            match list_files(root, &path, sources) {
+                Err(_) if !path.exists() => {}
+                listed => listed?,
+            }
         } else {
             let name = path.strip_prefix(root).map_err(|error| CopyError::Failed(error.to_string()))?;
             sources.push(Source { name: name.to_string_lossy().into_owned(), path });
@@ -155,22 +161,25 @@ fn list_files(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<(
     Ok(())
 }
 
-/// Copies one file into the archive, piece by piece.
+/// Copies one file into the archive, piece by piece; none where it has gone (see [`list_files`]).
 async fn copy_file(
-    plane: &ControlPlane,
+    runtime: &dyn Runtime,
     archive: &Shared<Option<ArchiveWriter>>,
     source: Source,
 ) -> Result<(), CopyError> {
     let Source { name, path } = source;
-    let (runtime, opened) = (&*plane.runtime, path.clone());
+    let opened = path.clone();
     let begun = archive.run(runtime, move |archive| {
         let failed = |error: std::io::Error| CopyError::of(&opened, "copying", &error);
-        let file = File::open(&opened).map_err(failed)?;
+        let file = match File::open(&opened) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(failed)?,
+        };
         let len = file.metadata().map_err(failed)?.len();
         open_archive(archive)?.begin(&name, len).map_err(failed)?;
-        Ok((file, len))
+        Ok(Some((file, len)))
     });
-    let (mut file, mut left) = begun.await?;
+    let Some((mut file, mut left)) = begun.await? else { return Ok(()) };
     loop {
         let copied = path.clone();
         let piece = archive.run(runtime, move |archive| {
@@ -210,4 +219,53 @@ fn open_archive(archive: &mut Option<ArchiveWriter>) -> Result<&mut ArchiveWrite
 
 fn ended() -> CopyError {
     CopyError::Failed("the archive has ended".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::FutureExt;
+
+    use super::*;
+    use crate::archive::unpack;
+    use crate::on_core::on_core;
+
+    /// A graph that was replaced goes when its last reader does, and that may be in the middle of a snapshot.
+    #[test]
+    fn files_may_go_after_they_were_listed() {
+        on_core(|runtime| {
+            async move {
+                let folder = tempfile::tempdir().unwrap();
+                let (root, made, back) =
+                    (folder.path().join("root"), folder.path().join("made"), folder.path().join("back"));
+                fs::create_dir_all(root.join("index/old")).unwrap();
+                for name in ["index/kept", "index/old/1", "index/old/2", "index/store"] {
+                    // A test: nobody else waits for this executor.
+                    #[allow(clippy::disallowed_methods)]
+                    fs::write(root.join(name), name).unwrap();
+                }
+                let mut sources = Vec::new();
+                list_files(&root, &root.join("index"), &mut sources).unwrap();
+                assert_eq!(sources.len(), 4);
+                fs::remove_dir_all(root.join("index/old")).unwrap();
+
+                let archive = Shared::new(Some(ArchiveWriter::create(&made, 0).unwrap()));
+                for source in sources {
+                    copy_file(&*runtime, &archive, source).await.unwrap();
+                }
+                let finish = |archive: &mut Option<ArchiveWriter>| {
+                    archive.take().unwrap().finish().unwrap();
+                    Ok(())
+                };
+                archive.run(&*runtime, finish).await.unwrap();
+                unpack(&made, &back).unwrap();
+                for name in ["index/kept", "index/store"] {
+                    assert_eq!(fs::read_to_string(back.join(name)).unwrap(), name);
+                }
+                assert!(!back.join("index/old").exists());
+                // What an index must have is missed.
+                assert!(list_files(&root, &root.join("other"), &mut Vec::new()).is_err());
+            }
+            .boxed_local()
+        });
+    }
 }
