@@ -18,7 +18,9 @@ fn links_max(level: u8) -> usize {
     if level == 0 { LINKS_BOTTOM } else { LINKS_UPPER }
 }
 
-/// When links are chosen among too many, the nearest of those not chosen fill up to this share of the most.
+/// The nearest of those not chosen fill a node's links up to this share of the most. Of vectors that are almost the same few are
+/// chosen, since each is nearer to the others than to the rest: without more links among them a walk finds some of them only (of
+/// groups of 60, 0.8 of the nearest instead of 0.96).
 const FILL: usize = 2;
 
 /// A mended neighbour gets at most this many links for the one it lost.
@@ -104,7 +106,10 @@ impl Draft {
 
     /// Links a new node, which has no links yet, with those of `keys` (its distances, nearest first) that are chosen.
     pub(super) async fn connect(&mut self, level: u8, node: u32, keys: &[u64]) -> Result<(), FetchError> {
-        let chosen = self.choose(keys, LINKS_UPPER);
+        let mut chosen = self.choose(keys, LINKS_UPPER);
+        let nearest = keys.iter().map(|key| node_of(*key)).filter(|near| !chosen.contains(near));
+        let fill: Vec<u32> = nearest.take((LINKS_UPPER / FILL).saturating_sub(chosen.len())).collect();
+        chosen.extend(fill);
         self.preload(level, &chosen).await?;
         for other in &chosen {
             self.link(level, node, *other).await?;

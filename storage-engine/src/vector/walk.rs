@@ -20,6 +20,8 @@ const HOPS_PER_STEP: usize = 16;
 const LINKS_AHEAD: usize = 3;
 /// Pages asked for at once when one is missing: those of the next candidates, too.
 const PAGES_AHEAD: usize = 4;
+/// Standard deviations of a code's error by which a walk reaches farther.
+const DEVIATIONS: f32 = 2.0;
 
 /// A distance and a node as one number: nearer first, then the lesser node.
 pub(super) fn key(distance: f32, node: u32) -> u64 {
@@ -106,6 +108,19 @@ pub(super) enum Step {
     Need(Vec<PageNo>),
 }
 
+/// How far from the query a walk looks, beside what its width says: to some times the distance of one of the nearest that it knows.
+/// Where what is near lies close together and the rest far off, that ends a walk long before its view is full (adaptive beam
+/// search, arXiv 2505.15636).
+#[derive(Clone, Copy)]
+pub(super) struct Reach {
+    /// The last of so many of the nearest is the one; at least 1.
+    pub known: usize,
+    /// Nodes that are found first, however far they are.
+    pub found: usize,
+    /// Times its distance.
+    pub factor: f32,
+}
+
 /// A search of one layer.
 pub(super) struct Walk<'a> {
     pub comparer: Comparer,
@@ -114,9 +129,15 @@ pub(super) struct Walk<'a> {
     /// Nodes kept in view (the paper's ef).
     pub width: usize,
     pub accept: Accept<'a>,
+    /// Where none is given, the width alone ends the walk.
+    pub reach: Option<Reach>,
     pub visited: &'a mut Visited,
     candidates: BinaryHeap<Reverse<u64>>,
     found: BinaryHeap<u64>,
+    /// The nearest of `found`, as many as the reach asks for.
+    best: BinaryHeap<u64>,
+    /// What is beyond is out of reach.
+    farthest: u64,
     fresh: Vec<u32>,
     compared: u64,
     /// So many of the nodes that it goes through from the nearest on are asked whether they are accepted.
@@ -136,9 +157,12 @@ impl<'a> Walk<'a> {
             level,
             width,
             accept: Accept::All,
+            reach: None,
             visited,
             candidates,
             found,
+            best: BinaryHeap::new(),
+            farthest: u64::MAX,
             fresh,
             compared: 0,
             sample: 0,
@@ -157,9 +181,11 @@ impl<'a> Walk<'a> {
                 self.candidates.push(Reverse(key));
                 if self.accept.takes(state, node) {
                     self.found.push(key);
+                    self.know(key);
                 }
             }
         }
+        self.look_no_farther(state);
     }
 
     /// The keys found, nearest first.
@@ -171,7 +197,8 @@ impl<'a> Walk<'a> {
     pub fn step(&mut self, state: &State) -> Step {
         for _ in 0..HOPS_PER_STEP {
             let Some(Reverse(next)) = self.candidates.peek().copied() else { return Step::Done };
-            if self.found.len() >= self.width && self.found.peek().is_some_and(|worst| next > *worst) {
+            let is_worse = self.found.len() >= self.width && self.found.peek().is_some_and(|worst| next > *worst);
+            if is_worse || next > self.farthest {
                 return Step::Done;
             }
             self.fresh.clear();
@@ -241,25 +268,27 @@ impl<'a> Walk<'a> {
         self.sampled >= self.sample.div_ceil(2)
     }
 
-    /// The share that is accepted of the nodes around the query; 1 where none was asked.
+    /// The share that is accepted of the nodes around the query; 1 where too few were asked, since then what was wanted was
+    /// found among few.
     pub fn taken_share(&self) -> f64 {
-        if self.sampled == 0 { 1.0 } else { f64::from(self.taken) / f64::from(self.sampled) }
+        if self.sampled == 0 || !self.is_sampled() { 1.0 } else { f64::from(self.taken) / f64::from(self.sampled) }
     }
 
     /// Compares the nodes met last.
     fn compare_fresh(&mut self, state: &State) {
         self.compared += self.fresh.len() as u64;
-        let full = |found: &BinaryHeap<u64>| found.len() >= self.width;
-        let mut worst = self.found.peek().copied().filter(|_| full(&self.found)).unwrap_or(u64::MAX);
-        for node in self.fresh.iter().copied() {
+        let mut worst = self.worst();
+        for at in 0..self.fresh.len() {
+            let node = self.fresh[at];
             let key = key(self.comparer.distance(self.query, state.codes.get(node)), node);
-            if key > worst {
+            if key > worst.min(self.farthest) {
                 continue;
             }
             self.candidates.push(Reverse(key));
             if !self.accept.takes(state, node) {
                 continue;
             }
+            self.know(key);
             if worst < u64::MAX
                 && let Some(mut last) = self.found.peek_mut()
             {
@@ -267,10 +296,39 @@ impl<'a> Walk<'a> {
             } else {
                 self.found.push(key);
             }
-            if full(&self.found) {
-                worst = self.found.peek().copied().unwrap_or(worst);
-            }
+            worst = self.worst();
         }
+        self.look_no_farther(state);
+    }
+
+    /// The last in a full view; above every key where the view is not full.
+    #[inline(always)]
+    fn worst(&self) -> u64 {
+        self.found.peek().copied().filter(|_| self.found.len() >= self.width).unwrap_or(u64::MAX)
+    }
+
+    /// Keeps an accepted node if it is among the nearest.
+    #[inline(always)]
+    fn know(&mut self, key: u64) {
+        let Some(reach) = self.reach else { return };
+        if self.best.len() < reach.known {
+            self.best.push(key);
+        } else if let Some(mut last) = self.best.peek_mut()
+            && key < *last
+        {
+            *last = key;
+        }
+    }
+
+    /// Sets what is out of reach by the nearest known. To that comes what the code of the last of them may be off: vectors may be
+    /// nearer to each other than their codes are exact.
+    fn look_no_farther(&mut self, state: &State) {
+        let Some((reach, last)) = self.reach.zip(self.best.peek()) else { return };
+        if self.best.len() < reach.known || self.found.len() < reach.found {
+            return;
+        }
+        let off = self.comparer.error_bound(self.query, state.codes.get(node_of(*last)), Some(DEVIATIONS));
+        self.farthest = key(self.comparer.farther(distance_of(*last), reach.factor) + off, u32::MAX);
     }
 }
 

@@ -18,11 +18,6 @@ use crate::search::answer::SearchError;
 use crate::search::part::{Pacer, SearchPartition, pause};
 use crate::vectors::stored::EmbedderVectors;
 
-/// Nodes that every partition's walk keeps in view, and as many more as are shared among all of them. At these numbers one, two and
-/// four partitions find about as many of the nearest.
-const VIEW_EACH: usize = 40;
-const VIEW_SHARED: usize = 60;
-
 /// Of how many documents values are read at most when time has run out: enough to fill a page.
 const LATE_DOCS: usize = 4096;
 
@@ -156,10 +151,10 @@ impl VectorRanking<'_> {
         let Some(graph) = self.vectors().and_then(|vectors| vectors.graph.as_ref()) else { return Ok(Vec::new()) };
         let all = docs.len() == crate::facets::FacetSource::documents(&**self.partition).len();
         let allowed = (!all).then_some(docs);
-        let width = view_of(self.partition.place().1);
+        let partitions = self.partition.place().1;
         let mut limit = if whole { wanted.saturating_add(1) } else { wanted };
         loop {
-            let options = SearchOptions { limit, allowed, width, ..SearchOptions::default() };
+            let options = SearchOptions { limit, allowed, partitions, ..SearchOptions::default() };
             let found = graph.snapshot.search(&self.query.vector, &options, self.pace).await;
             let mut found = found.map_err(|error| SearchError::Partition(error.to_string()))?;
             let Some(last) = found.get(wanted.saturating_sub(1)).copied().filter(|_| whole) else { return Ok(found) };
@@ -171,12 +166,6 @@ impl VectorRanking<'_> {
             limit = limit.saturating_mul(2);
         }
     }
-}
-
-/// Nodes that a walk keeps in view in each of so many partitions. Each has its share of the nearest documents only, and finds
-/// them in a narrower view than one that has all.
-pub(super) fn view_of(partitions: u16) -> usize {
-    VIEW_EACH + VIEW_SHARED / usize::from(partitions.max(1))
 }
 
 /// The first `wanted` documents by cost, then by their values under the criteria, then by number. They are given with their costs,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use storage_engine::vector::SearchOptions;
 
-use super::nearest::{SearchPace, view_of};
+use super::nearest::SearchPace;
 use crate::document::names::VECTORS;
 use crate::ids::{DocId, LocalDocId};
 use crate::search::answer::SearchError;
@@ -56,7 +56,7 @@ pub async fn near(
                 limit: question.limit,
                 allowed: Some(&docs),
                 ordinal: Some(*slot),
-                width: view_of(count),
+                partitions: count,
                 ..SearchOptions::default()
             };
             for near in graph.snapshot.search(vector, &options, &pace).await.map_err(failed)? {

@@ -325,6 +325,17 @@ impl Comparer {
         }
     }
 
+    /// The code distance of what is `factor` times as far from a query as what has this one; infinite where lengths do not
+    /// follow from distances: of products, and of bits.
+    pub fn farther(&self, distance: f32, factor: f32) -> f32 {
+        match (self.metric, self.kind) {
+            (Metric::Dot | Metric::Hamming, _) | (_, CodeKind::Bits) => f32::INFINITY,
+            // Between vectors of length 1, twice one more than the distance is the square of the Euclidean one.
+            (Metric::Cosine, _) => factor * factor * (1.0 + distance).max(0.0) - 1.0,
+            (Metric::Euclidean, _) => factor * factor * distance.max(0.0),
+        }
+    }
+
     /// The metric's distance for the code distance of a true comparison.
     pub fn reported(&self, distance: f32) -> f32 {
         match self.metric {

@@ -186,6 +186,43 @@ fn filters_that_exclude_the_whole_neighbourhood_are_answered() {
     assert!(hits as f64 / wanted as f64 > 0.97, "{hits} of {wanted}");
 }
 
+/// Groups of vectors that are almost the same, one after the other or mixed: a walk finds its way to a group, and within it.
+#[test]
+fn groups_of_vectors_almost_alike_are_found() {
+    const SIZE: usize = 60;
+    const GROUPS: usize = 60;
+    for (spread, in_order, least) in [(0.02, true, 0.96), (0.02, false, 0.96), (0.3, true, 0.99), (0.3, false, 0.99)] {
+        let mut rng = StdRng::seed_from_u64(22);
+        let mut normal = || (0..6).map(|_| rng.random::<f32>()).sum::<f32>() - 3.0;
+        let centres: Vec<Vec<f32>> = (0..GROUPS).map(|_| (0..DIMS).map(|_| normal()).collect()).collect();
+        let mut near = |group: usize| -> Vec<f32> { centres[group].iter().map(|c| c + spread * normal()).collect() };
+        let group = |at: usize| if in_order { at / SIZE } else { at % GROUPS };
+        let mut documents: Documents = (0..).zip((0..GROUPS * SIZE).map(|at| vec![near(group(at))])).collect();
+        let queries: Vec<Vec<f32>> = (0..100).map(|at| near(at * 37 % GROUPS)).collect();
+        let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+        let partition = create(&disk, Config::new(DIMS as u32, Metric::Cosine), Budget::default());
+        fill(&partition, &documents, 1);
+        for when in ["fresh", "after deletions"] {
+            let options = SearchOptions { limit: LIMIT, plan: Some(Plan::Walk), ..SearchOptions::default() };
+            let snapshot = partition.snapshot();
+            let hits = queries.iter().map(|query| {
+                let last = exact(Metric::Cosine, &documents, query, None)[LIMIT - 1].distance;
+                search(&snapshot, query, &options).iter().filter(|found| found.distance <= last + 1e-6).count()
+            });
+            let found = hits.sum::<usize>() as f64 / (queries.len() * LIMIT) as f64;
+            assert!(found > least, "{spread} {in_order} {when}: {found}");
+            if when == "fresh" {
+                let mut draft = partition.begin().expect("the only one");
+                for doc in (0..(GROUPS * SIZE) as u32).step_by(2) {
+                    block_on(draft.remove(doc, &Unpaced)).expect("it goes");
+                    documents.remove(&doc);
+                }
+                commit(&partition, draft, 2);
+            }
+        }
+    }
+}
+
 /// Deletions mend the graph. Without mending, or with links left to deleted nodes, recall falls with each round.
 #[test]
 fn recall_stays_under_churn() {
