@@ -19,12 +19,24 @@ pub(super) fn register_membarrier() {
     unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0) };
 }
 
-/// Has the process's memory come in small pages. Where huge ones are on, the first touch of one clears 2 MiB in the middle of
-/// whatever ran, and every request of the core waits: 5 ms on a virtual machine whose host must find the memory first. Loading
-/// was a third faster without them, searches the same, and memory a fifth less. A kernel that knows none has nothing to forbid.
+/// `PR_THP_DISABLE_EXCEPT_ADVISED` of Linux 6.18, which `libc` does not name.
+const EXCEPT_ADVISED: libc::c_ulong = 1 << 1;
+/// Says in brackets when the kernel backs memory with huge pages.
+const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// Has the process's memory come in small pages, but for what asks for huge ones. Where huge ones are on, the first touch of one
+/// clears 2 MiB in the middle of whatever ran, and every request of the core waits: 5 ms on a virtual machine whose host must find
+/// the memory first. Loading was a third faster without them, searches the same, and memory a fifth less. A kernel that only gives
+/// them where they are asked for needs not be told; one that cannot tell the two apart gives none.
 pub(super) fn forbid_huge_pages() {
-    // SAFETY: this command takes no pointers and changes only how the kernel backs memory that is yet to be touched.
-    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+    let set = |flags: libc::c_ulong| {
+        // SAFETY: this command takes no pointers and changes only how the kernel backs memory that is yet to be touched.
+        unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, flags, 0, 0) == 0 }
+    };
+    let mode = std::fs::read_to_string(HUGE_PAGES);
+    if !set(EXCEPT_ADVISED) && mode.is_ok_and(|mode| mode.contains("[always]")) {
+        set(0);
+    }
 }
 
 /// Raises the limit of locked memory as far as this process may, and returns it in bytes; `u64::MAX` for none.

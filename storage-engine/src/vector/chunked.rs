@@ -1,7 +1,10 @@
 //! Arrays of which a copy costs little: chunks are shared until one of the copies changes them. A published state and the draft
 //! of the next are two such copies.
 
+use std::ptr::NonNull;
 use std::rc::Rc;
+
+use super::slabs::{Piece, Slabs};
 
 /// Elements in a chunk.
 const CHUNK: usize = 1024;
@@ -39,16 +42,24 @@ impl<T: Clone + Default> Chunked<T> {
 #[derive(Clone, Debug)]
 pub struct Strides {
     stride: usize,
-    chunks: Vec<Rc<[u8]>>,
+    chunks: Vec<StridesChunk>,
+    slabs: Slabs,
+}
+
+/// A chunk, and where its bytes lie: a reader gets to them without a look at the piece.
+#[derive(Clone, Debug)]
+struct StridesChunk {
+    start: NonNull<u8>,
+    piece: Rc<Piece>,
 }
 
 /// Strings in a chunk: few, so that a change of one copies little.
 const STRIDES_PER_CHUNK: usize = 128;
 
 impl Strides {
-    /// No strings yet, of `stride` bytes each.
+    /// No strings yet, of `stride` bytes each, at least 1.
     pub fn new(stride: usize) -> Self {
-        Self { stride, chunks: Vec::new() }
+        Self { stride, chunks: Vec::new(), slabs: Slabs::new(STRIDES_PER_CHUNK * stride) }
     }
 
     /// Bytes of a string.
@@ -63,16 +74,23 @@ impl Strides {
     #[inline(always)]
     pub fn get(&self, index: u32) -> &[u8] {
         let (chunk, at) = (index as usize / STRIDES_PER_CHUNK, index as usize % STRIDES_PER_CHUNK);
-        &self.chunks[chunk][at * self.stride..(at + 1) * self.stride]
+        let start = self.chunks[chunk].start;
+        // SAFETY: the start is that of the chunk's piece, which has STRIDES_PER_CHUNK strings, lives as long as the chunk, and is
+        // not written while this array is borrowed.
+        unsafe { std::slice::from_raw_parts(start.as_ptr().add(at * self.stride), self.stride) }
     }
 
     /// The string at `index` for changing; the array grows to hold it.
     pub fn get_mut(&mut self, index: u32) -> &mut [u8] {
         let (chunk, at) = (index as usize / STRIDES_PER_CHUNK, index as usize % STRIDES_PER_CHUNK);
         while self.chunks.len() <= chunk {
-            self.chunks.push(vec![0; STRIDES_PER_CHUNK * self.stride].into());
+            let piece = self.slabs.piece();
+            self.chunks.push(StridesChunk { start: piece.start(), piece: Rc::new(piece) });
         }
-        &mut Rc::make_mut(&mut self.chunks[chunk])[at * self.stride..(at + 1) * self.stride]
+        let chunk = &mut self.chunks[chunk];
+        let piece = Rc::make_mut(&mut chunk.piece);
+        chunk.start = piece.start();
+        &mut piece[at * self.stride..(at + 1) * self.stride]
     }
 
     /// Bytes held.

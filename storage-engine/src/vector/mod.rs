@@ -3,7 +3,8 @@
 //!
 //! * [`kernels`]: distances by SIMD, each with a plain twin.
 //! * [`codes`]: codes of eight bits to one for each number, the walk's distances and the bounds of their error.
-//! * [`chunked`], [`links`], [`cache`]: the graph in memory: changes over a file of pages, of which a budget is kept.
+//! * [`chunked`], [`slabs`]: arrays in memory of which a copy costs little, and the memory of the large ones.
+//! * [`links`], [`cache`]: the graph in memory: changes over a file of pages, of which a budget is kept.
 //! * [`state`]: an immutable state; readers hold one for as long as they like.
 //! * [`walk`]: one step of a search at a time; it says which pages it needs and waits for nothing.
 //! * [`search`]: exact scan or walk, then re-ranking by batched reads.
@@ -26,6 +27,7 @@ pub mod links;
 pub mod partition;
 mod preload;
 mod search;
+mod slabs;
 pub mod state;
 #[cfg(test)]
 mod tests;
