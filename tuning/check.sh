@@ -17,6 +17,13 @@ if [ "$files" = unlimited ] || [ "$files" -ge 65536 ]; then say ok "open files: 
 else say low "open files: $files (LimitNOFILE=1048576)"; fi
 backlog=$(cat /proc/sys/net/core/somaxconn)
 if [ "$backlog" -ge 4096 ]; then say ok "backlog: $backlog"; else say low "backlog: $backlog (net.core.somaxconn=4096)"; fi
+huge=$(cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null || echo none)
+case $huge in
+  *'[madvise]'*) say ok "huge pages for those who ask";;
+  *'[always]'*) if [ "$major" -gt 6 ] || { [ "$major" -eq 6 ] && [ "$minor" -ge 18 ]; }; then say ok "huge pages"
+    else say low "huge pages: always (madvise: before 6.18 the server must do without them here)"; fi;;
+  *) say low "huge pages: $huge (madvise)";;
+esac
 for governor in /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor; do
   [ -r "$governor" ] && { g=$(cat "$governor"); [ "$g" = performance ] && say ok "governor $g" || say low "governor $g (cpupower frequency-set -g performance)"; }
 done
