@@ -181,14 +181,15 @@ mod tests {
             let (slabs, mut rng) = (Slabs::new(piece_bytes), StdRng::seed_from_u64(piece_bytes as u64));
             let mut pieces: Vec<(u8, Piece)> = Vec::new();
             for step in 0..400u32 {
+                let has_room = pieces.len() * piece_bytes < 16 << 20;
                 match rng.random_range(0..4) {
                     0 if !pieces.is_empty() => drop(pieces.swap_remove(rng.random_range(0..pieces.len()))),
-                    1 if !pieces.is_empty() => {
+                    1 if !pieces.is_empty() && has_room => {
                         let (value, piece) = &pieces[rng.random_range(0..pieces.len())];
                         let copy = (*value, piece.clone());
                         pieces.push(copy);
                     }
-                    _ if pieces.len() * piece_bytes < 16 << 20 => {
+                    _ if has_room => {
                         let mut piece = slabs.piece();
                         assert!(piece.len() == piece_bytes && piece.iter().all(|byte| *byte == 0));
                         piece.fill(step as u8);
@@ -196,8 +197,8 @@ mod tests {
                     }
                     _ => {}
                 }
-                let (value, piece) = &pieces[rng.random_range(0..pieces.len())];
-                assert!(piece.iter().all(|byte| byte == value));
+                let last = pieces.last();
+                assert!(last.is_none_or(|(value, piece)| piece.iter().all(|byte| byte == value)));
             }
             assert!(pieces.iter().all(|(value, piece)| piece.iter().all(|byte| byte == value)));
             pieces.clear();
