@@ -1,9 +1,11 @@
 //! A server process of a scenario: started in a folder of its own, stopped, killed and started again.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -26,9 +28,17 @@ pub struct Server {
     child: Option<Child>,
 }
 
+/// A port that nobody listens on, and that no other scenario got: between the choice and its server's start it is anybody's, and
+/// with several scenarios at once two got the same now and then, and asked one server.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    listener.local_addr().expect("a bound socket has an address").port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let port = listener.local_addr().expect("a bound socket has an address").port();
+        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
+            return port;
+        }
+    }
 }
 
 /// The newest file in `folder` that ends in `ending`, or `none`.
