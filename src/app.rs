@@ -22,6 +22,7 @@ use time::OffsetDateTime;
 
 use crate::api::reader::Reader;
 use crate::api::router::{Asked, Host};
+use crate::api::search::personalize::Personalizer;
 use crate::api::search::room::SearchRoom;
 use crate::archive::aside;
 use crate::auth::KeySet;
@@ -71,6 +72,8 @@ pub struct App {
     pub outgoing: Client,
     /// How many searches run and wait here.
     pub search_room: SearchRoom,
+    /// What puts hits in the order of a person; none without a key for it.
+    pub personalizer: Option<Personalizer>,
     /// What this core counts.
     pub counting: Rc<Counting>,
     /// The way to the other cores' counts; none where there is one core alone.
@@ -87,7 +90,9 @@ impl App {
         outgoing: Client,
     ) -> Self {
         let search_room = search_room(&options, &*runtime);
-        Self { runtime, control, options, reader, outgoing, search_room, counting: Rc::default(), mesh: None }
+        let personalizer = Personalizer::new(&runtime, &outgoing, &options);
+        let counting = Rc::default();
+        Self { runtime, control, options, reader, outgoing, search_room, personalizer, counting, mesh: None }
     }
 
     /// What all cores have counted so far. A core that does not answer is left out.

@@ -25,6 +25,7 @@ pub mod network;
 mod on_core;
 pub mod options;
 pub mod outgoing;
+pub mod personalization;
 pub mod preflight;
 pub mod search_rules;
 pub mod server;

@@ -60,9 +60,6 @@ fn run(options: Options) -> Result<u8, StartError> {
         MasterKeyAdvice::Warn(text) => eprintln!("{text}"),
         MasterKeyAdvice::Refuse(text) => return Err(text.into()),
     }
-    if options.personalization_api_key.is_some() {
-        tracing::warn!("searches cannot be personalized: --experimental-personalization-api-key has no effect");
-    }
     let open_files = preflight::prepare_open_files();
     preflight::check_io_uring()?;
     let tls = Tls::load(&options.tls)?;

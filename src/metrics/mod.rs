@@ -74,6 +74,8 @@ pub struct Counts {
     times: BTreeMap<Labels, Times>,
     /// Searches that were cut off.
     degraded: u64,
+    /// Searches for a person.
+    personalized: u64,
     /// Searches that run now.
     pub searches_running: u64,
     /// Searches that wait now.
@@ -87,6 +89,7 @@ impl Counts {
             *self.counters.entry(series).or_default() += count;
         }
         self.degraded += other.degraded;
+        self.personalized += other.personalized;
         self.searches_running += other.searches_running;
         self.searches_waiting += other.searches_waiting;
         for (labels, times) in other.times {
@@ -120,6 +123,9 @@ impl Counts {
         if self.degraded > 0 {
             out.gauge("degraded_search_requests", "Searches that were cut off", self.degraded as f64);
         }
+        if self.personalized > 0 {
+            out.gauge("personalized_search_requests", "Searches for a person", self.personalized as f64);
+        }
     }
 }
 
@@ -134,6 +140,7 @@ pub struct Counting {
     strays: RefCell<AHashMap<(Method, String, u16), u64>>,
     times: RefCell<AHashMap<(Method, &'static str), Times>>,
     degraded: Cell<u64>,
+    personalized: Cell<u64>,
 }
 
 impl Counting {
@@ -154,6 +161,11 @@ impl Counting {
     /// Counts a search that was cut off.
     pub fn degraded_search(&self) {
         self.degraded.set(self.degraded.get() + 1);
+    }
+
+    /// Counts a search for a person.
+    pub fn personalized_search(&self) {
+        self.personalized.set(self.personalized.get() + 1);
     }
 
     /// Counts a request on a route, and its time where that was taken.
@@ -177,7 +189,8 @@ impl Counting {
     /// The counts so far.
     pub fn so_far(&self) -> Counts {
         let counters = self.counters.borrow().clone();
-        let mut counts = Counts { counters, degraded: self.degraded.get(), ..Counts::default() };
+        let (degraded, personalized) = (self.degraded.get(), self.personalized.get());
+        let mut counts = Counts { counters, degraded, personalized, ..Counts::default() };
         for ((method, path, status), count) in self.strays.borrow().iter() {
             let labels = request_labels(*method, path.clone(), Some(*status));
             counts.counters.insert((Counter::HttpRequests, labels), *count);
@@ -269,10 +282,11 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
         assert_eq!(text.matches("# HELP meilisearch_chat_tokens_total").count(), 1);
-        assert!(!text.contains("degraded"));
+        assert!(!text.contains("degraded") && !text.contains("personalized"));
         other.degraded_search();
+        other.personalized_search();
         counts.add(other.so_far());
-        assert_eq!(counts.degraded, 1);
+        assert_eq!((counts.degraded, counts.personalized), (1, 1));
     }
 
     /// Whoever asks for thousands of paths, or for paths of thousands of bytes, fills no memory.

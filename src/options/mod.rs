@@ -14,6 +14,10 @@ use self::layers::{Env, Layer, env_value};
 use self::values::{AllowedNetworks, ByteSize, Environment, LogLevel, LogsMode, UrlText};
 use crate::embedders::EmbedderOptions;
 use crate::net::tls::TlsOptions;
+use crate::outgoing::{Url, is_header_value};
+use crate::personalization::{RerankerOptions, URL_DEFAULT};
+
+const PERSONALIZATION_KEY: &str = "experimental-personalization-api-key";
 
 /// Why the options cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -137,8 +141,8 @@ pub struct Options {
     pub replication_parameters: bool,
     /// Whether a snapshot of another version is taken.
     pub dumpless_upgrade: bool,
-    /// Key of the reranking service. Without effect but for a warning: searches cannot be personalized.
-    pub personalization_api_key: Option<String>,
+    /// The service that personalizes searches; `None` without a key for it.
+    pub reranker: Option<RerankerOptions>,
     /// Addresses outside the public network that may be called.
     pub allowed_networks: AllowedNetworks,
     /// Time for a search on a remote, in seconds.
@@ -267,7 +271,7 @@ impl Values {
             embedding_cache_entries: self.required("experimental-embedding-cache-entries")?,
             replication_parameters: self.switch("experimental-replication-parameters"),
             dumpless_upgrade: self.switch("experimental-dumpless-upgrade"),
-            personalization_api_key: self.owned("experimental-personalization-api-key"),
+            reranker: self.reranker(env)?,
             allowed_networks: self.value("experimental-allowed-ip-networks")?.unwrap_or_default(),
             remote_search_seconds: env_number(env, "EXPERIMENTAL_REMOTE_SEARCH_TIMEOUT_SECONDS", 25)?,
             proxy_connect_seconds: env_number(env, "EXPERIMENTAL_PROXY_CONNECT_TIMEOUT_SECONDS", 3)?,
@@ -301,6 +305,20 @@ impl Values {
             None => Ok(None),
             Some(_) => self.at_least_one("schedule-snapshot"),
         }
+    }
+
+    fn reranker(&self, env: Env<'_>) -> Result<Option<RerankerOptions>, OptionsError> {
+        let (name, text) =
+            env_value(env, "EXPERIMENTAL_PERSONALIZATION_URL").unwrap_or((String::new(), URL_DEFAULT.into()));
+        let url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        let url =
+            url.ok_or_else(|| OptionsError::Usage(format!("`{name}` is `{text}`, which is no URL of a service")))?;
+        let Some(key) = self.owned(PERSONALIZATION_KEY) else { return Ok(None) };
+        if !is_header_value(&key) {
+            let text = format!("invalid value for `--{PERSONALIZATION_KEY}`: it has signs that no header can have");
+            return Err(OptionsError::Usage(text));
+        }
+        Ok(Some(RerankerOptions { url, key }))
     }
 
     fn tls(&self) -> TlsOptions {

@@ -130,7 +130,7 @@ pub const FLAGS: &[Flag] = &[
     ),
     flag("experimental-embedding-cache-entries", Kind::Number, "0", "Query embeddings kept for each embedder"),
     flag("experimental-replication-parameters", Kind::Switch, "", "Obey the headers `TaskId` and `DryRun`"),
-    flag("experimental-personalization-api-key", Kind::Text, "", "Accepted; searches cannot be personalized"),
+    flag("experimental-personalization-api-key", Kind::Text, "", "Key of Cohere's service that personalizes searches"),
     flag(
         "experimental-allowed-ip-networks",
         Kind::List,

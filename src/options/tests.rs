@@ -160,6 +160,22 @@ fn embedders_are_told_by_the_environment() {
 }
 
 #[test]
+fn the_service_that_personalizes_searches_has_a_key_and_a_place() {
+    let place = "EXPERIMENTAL_PERSONALIZATION_URL";
+    let of = |args: &[&str], url: &str| resolve(args, &[(&format!("SKERRY_{place}"), url)]).map(|o| o.reranker);
+    let key = ["--experimental-personalization-api-key", "k"];
+    assert_eq!(of(&[], "http://127.0.0.1:1/rank").unwrap(), None);
+    assert_eq!(of(&key, "").unwrap().unwrap().url.as_str(), "https://api.cohere.com/v2/rerank");
+    let named = of(&key, "http://127.0.0.1:1/rank").unwrap().unwrap();
+    assert_eq!((named.url.as_str(), &*named.key), ("http://127.0.0.1:1/rank", "k"));
+    let by_environment = [("MEILI_EXPERIMENTAL_PERSONALIZATION_API_KEY", "e"), (&format!("MEILI_{place}"), "http://h")];
+    let named = resolve(&[], &by_environment).unwrap().reranker.unwrap();
+    assert_eq!((named.url.as_str(), &*named.key), ("http://h/", "e"));
+    assert!(of(&key, "nowhere").is_err() && of(&[], "file:///x").is_err());
+    assert!(is_usage_error(&["--experimental-personalization-api-key", "a\nb"]));
+}
+
+#[test]
 fn help_and_version_are_no_errors() {
     for flag in ["--help", "--version"] {
         let Err(OptionsError::CommandLine(error)) = resolve(&[flag], &[]) else { panic!("{flag} was taken") };

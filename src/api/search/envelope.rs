@@ -22,6 +22,8 @@ pub(super) struct Envelope<'r> {
     pub(super) shows_performance: bool,
     /// Which instances did not answer, where others were asked.
     pub(super) remote_errors: Option<Value>,
+    /// Whom the hits are to be put in order for.
+    pub(super) user_context: Option<&'r str>,
 }
 
 impl Envelope<'_> {
@@ -104,6 +106,7 @@ mod tests {
             metadata: None,
             shows_performance: false,
             remote_errors: None,
+            user_context: None,
         };
         serde_json::from_slice(&envelope.write()).unwrap()
     }

@@ -5,10 +5,12 @@ mod envelope;
 mod facets;
 mod federated;
 mod hydrate;
+mod members;
 mod multi;
 mod network;
 mod one;
 pub mod params;
+pub mod personalize;
 pub mod room;
 mod semantic;
 mod similar;
@@ -57,8 +59,9 @@ async fn search(call: Call<App>, mut params: SearchParams) -> Answer {
     one::read_ahead(&call, uid, &mut params).await;
     let search = Search::new(&call, &call.app.control.state(), uid, params)?;
     let place = enter(&call).await?;
-    let body = search.answer(&call, started).await?;
+    let envelope = search.answer(&call, started).await?;
     drop(place);
+    let body = personalize::personalized(&call, envelope).await.write();
     free(&call, search).await;
     Ok(Response::json(200, body))
 }

@@ -3,9 +3,11 @@
 use futures_util::{StreamExt, stream};
 use shards::runtime::Checkpoint;
 
+use super::envelope::Envelope;
 use super::network::{Search, share};
 use super::one::read_ahead;
 use super::params::many::QueryParams;
+use super::personalize::personalized;
 use super::{enter, federated, free};
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::{Answer, Call};
@@ -48,32 +50,51 @@ async fn each(call: &Call<App>, mut queries: Vec<QueryParams>) -> Answer {
         checkpoint.tick(&*call.app.runtime).await;
     }
     let place = enter(call).await?;
-    let run = |(position, search): (usize, Result<Search, ApiError>)| async move {
-        let started = call.app.runtime.unix_time();
-        match search {
-            Ok(search) => {
-                let answer = search.answer(call, started).await.map(|body| (search.uid().to_owned(), body));
-                free(call, search).await;
-                answer
-            }
-            Err(error) => Err(error),
-        }
-        .map_err(|error| inside(position, error))
-    };
-    let mut answers = stream::iter(searches.into_iter().enumerate().map(run)).buffered(SEARCHES_AT_ONCE);
-    let mut out = b"{\"results\":[".to_vec();
+    let run = searches.iter().enumerate().map(|(position, search)| one(call, position, search));
+    let mut answers = stream::iter(run).buffered(SEARCHES_AT_ONCE);
+    let (mut out, mut later) = (b"{\"results\":[".to_vec(), Vec::new());
     while let Some(answer) = answers.next().await {
-        let (uid, body) = answer?;
-        if out.last() != Some(&b'[') {
-            out.push(b',');
+        let (uid, envelope) = answer?;
+        // What is put in another order, and all behind it, is written when the searches are done.
+        match later.is_empty() && envelope.user_context.is_none() {
+            true => write(&mut out, uid, envelope),
+            false => later.push((uid, envelope)),
         }
-        // The answer of a search is an object with members, which the name of the index joins in front.
-        out.extend_from_slice(format!("{{\"indexUid\":{},", serde_json::Value::from(uid)).as_bytes());
-        out.extend_from_slice(&body[1..]);
     }
+    drop(answers);
     drop(place);
+    let put_in_order = |(uid, envelope)| async move { (uid, personalized(call, envelope).await) };
+    let mut later = stream::iter(later.into_iter().map(put_in_order)).buffered(SEARCHES_AT_ONCE);
+    while let Some((uid, envelope)) = later.next().await {
+        write(&mut out, uid, envelope);
+    }
+    drop(later);
+    for search in searches.into_iter().flatten() {
+        free(call, search).await;
+    }
     out.extend_from_slice(b"]}");
     Ok(Response::json(200, out))
+}
+
+/// The answer of one search, its hits in their usual order, with the name of its index.
+async fn one<'s>(
+    call: &Call<App>,
+    position: usize,
+    search: &'s Result<Search, ApiError>,
+) -> Result<(&'s str, Envelope<'s>), ApiError> {
+    let started = call.app.runtime.unix_time();
+    let search = search.as_ref().map_err(|error| inside(position, error.clone()))?;
+    let envelope = search.answer(call, started).await.map_err(|error| inside(position, error))?;
+    Ok((search.uid(), envelope))
+}
+
+/// Appends the answer of a search, an object with members, which the name of the index joins in front.
+fn write(out: &mut Vec<u8>, uid: &str, envelope: Envelope<'_>) {
+    if out.last() != Some(&b'[') {
+        out.push(b',');
+    }
+    out.extend_from_slice(format!("{{\"indexUid\":{},", serde_json::Value::from(uid)).as_bytes());
+    out.extend_from_slice(&envelope.write()[1..]);
 }
 
 fn prepare(call: &Call<App>, state: &ControlState, query: QueryParams) -> Result<Search, ApiError> {

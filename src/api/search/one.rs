@@ -13,7 +13,7 @@ use shards::timestamp::Timestamp;
 
 use super::envelope::Envelope;
 use super::params::{ReadAhead, SearchParams};
-use super::{hydrate, semantic};
+use super::{hydrate, personalize, semantic};
 use crate::api::documents::filter_features;
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::Call;
@@ -32,7 +32,7 @@ pub(super) struct OneSearch {
     uid: String,
     view: Arc<IndexView>,
     request: SearchRequest,
-    personalized: bool,
+    user_context: Option<String>,
     shows_performance: bool,
 }
 
@@ -60,7 +60,7 @@ impl OneSearch {
             uid: uid.into(),
             view: view.clone(),
             request,
-            personalized: params.user_context.is_some(),
+            user_context: params.user_context,
             shows_performance: params.show_performance_details,
         })
     }
@@ -70,18 +70,17 @@ impl OneSearch {
         &self.uid
     }
 
-    /// Runs the search. Gives the body of its answer, which says that the time since `started` was spent on it.
-    pub(super) async fn answer(&self, call: &Call<App>, started: Duration) -> Result<Vec<u8>, ApiError> {
+    /// Runs the search. Gives its answer with the hits in their usual order, which says that the time since `started` was spent
+    /// on it.
+    pub(super) async fn answer(&self, call: &Call<App>, started: Duration) -> Result<Envelope<'_>, ApiError> {
         let mut answer = call.app.reader.search(self.view.clone(), self.request.clone()).await?;
         if answer.degraded {
             call.app.counting.degraded_search();
         }
-        if self.personalized {
-            return Err(no_personalization());
-        }
+        personalize::check(call, self.user_context.as_deref())?;
         let state = call.app.control.state();
         answer.hits = hydrate::hits(call, &state, &self.view, answer.hits).await?;
-        let envelope = Envelope {
+        Ok(Envelope {
             request: &self.request,
             answer,
             took: call.app.runtime.unix_time().saturating_sub(started),
@@ -89,8 +88,8 @@ impl OneSearch {
             metadata: wants_metadata(call).then(|| metadata(call, &self.uid, self.view.primary_key.as_deref())),
             shows_performance: self.shows_performance,
             remote_errors: None,
-        };
-        Ok(envelope.write())
+            user_context: self.user_context.as_deref(),
+        })
     }
 
     /// Frees it in steps.
@@ -165,12 +164,6 @@ pub(super) fn pins(call: &Call<App>, state: &ControlState, uid: &str, request: &
     }
     let now = Timestamp::from_unix(call.app.runtime.unix_time()).date();
     state.search_rules.pins(uid, request.query.as_deref(), now)
-}
-
-/// The error of a search for a person.
-pub(super) fn no_personalization() -> ApiError {
-    let message = "Personalized searches are not supported by this server.";
-    ApiError::new(ErrorCode::FeatureNotEnabled, message)
 }
 
 /// Whether a search may name the network.

@@ -11,10 +11,10 @@ use crate::api::error::ApiError;
 use crate::api::router::Call;
 use crate::api::search::envelope::Envelope;
 use crate::api::search::federated::all_metadata;
-use crate::api::search::one::{OneSearch, no_personalization, wants_metadata};
+use crate::api::search::one::{OneSearch, wants_metadata};
 use crate::api::search::params::SearchParams;
 use crate::api::search::params::many::{FederationParams, MergeFacetsParams, QueryParams};
-use crate::api::search::semantic;
+use crate::api::search::{personalize, semantic};
 use crate::api::uuids;
 use crate::app::App;
 use crate::control::ControlState;
@@ -37,7 +37,7 @@ pub(in crate::api::search) struct NetworkSearch {
     federation: FederationParams,
     /// As the client asked.
     request: SearchRequest,
-    personalized: bool,
+    user_context: Option<String>,
 }
 
 impl Search {
@@ -67,8 +67,9 @@ impl Search {
         if let Some(view) = state.index(uid) {
             semantic::query(&params, view, state.features)?;
         }
-        let personalized = params.user_context.is_some();
         let mut query = QueryParams { index_uid: uid.to_owned(), search: params, ..QueryParams::default() };
+        // The page is put in order once, when all of it is here.
+        let user_context = query.search.user_context.take();
         query.search.request.facets = None;
         query.search.request.distinct = None;
         query.search.request.page = PageRequest::default();
@@ -78,7 +79,7 @@ impl Search {
             // As inside a list of queries, which is what it is to other instances.
             return Err(ApiError { status: 400, ..ApiError::index_not_found(uid) });
         }
-        let search = NetworkSearch { uid: uid.to_owned(), routed, federation, request, personalized };
+        let search = NetworkSearch { uid: uid.to_owned(), routed, federation, request, user_context };
         Ok(Self::Everywhere(Box::new(search)))
     }
 
@@ -90,12 +91,13 @@ impl Search {
         }
     }
 
-    /// Runs the search. Gives the body of its answer, which says that the time since `started` was spent on it.
+    /// Runs the search. Gives its answer with the hits in their usual order, which says that the time since `started` was spent
+    /// on it.
     pub(in crate::api::search) async fn answer(
         &self,
         call: &Call<App>,
         started: Duration,
-    ) -> Result<Vec<u8>, ApiError> {
+    ) -> Result<Envelope<'_>, ApiError> {
         match self {
             Self::Here(search) => search.answer(call, started).await,
             Self::Everywhere(search) => search.answer(call, started).await,
@@ -127,12 +129,10 @@ impl NetworkSearch {
         Ok(found.merged(call, state, &self.federation).await)
     }
 
-    async fn answer(&self, call: &Call<App>, started: Duration) -> Result<Vec<u8>, ApiError> {
+    async fn answer(&self, call: &Call<App>, started: Duration) -> Result<Envelope<'_>, ApiError> {
         let state = call.app.control.state();
         let found = self.found(call, &state).await.map_err(alone)?;
-        if self.personalized {
-            return Err(no_personalization());
-        }
+        personalize::check(call, self.user_context.as_deref())?;
         let remote_errors = (!self.routed.is_empty()).then(|| found.errors_json());
         let asked = self.request.facets.as_ref().filter(|names| !names.is_empty());
         let facets = asked.map(|_| match &found.answer.facets {
@@ -143,7 +143,7 @@ impl NetworkSearch {
         });
         let offset = if let PageRequest::Window { offset, .. } = self.request.page { offset } else { 0 };
         let metadata = wants_metadata(call).then(|| all_metadata(call, &state, &self.routed));
-        let envelope = Envelope {
+        Ok(Envelope {
             request: &self.request,
             answer: SearchAnswer {
                 hits: found.answer.hits,
@@ -161,8 +161,8 @@ impl NetworkSearch {
             metadata: metadata.and_then(|all| all.into_iter().next()),
             shows_performance: self.federation.show_performance_details,
             remote_errors,
-        };
-        Ok(envelope.write())
+            user_context: self.user_context.as_deref(),
+        })
     }
 }
 
