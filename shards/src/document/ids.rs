@@ -67,25 +67,40 @@ impl Serialize for DocumentIds {
     }
 }
 
-impl<'de> Deserialize<'de> for DocumentIds {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Ids)
+impl DocumentIds {
+    /// Reads an array in which every item is an id after `text` has made it one, item by item: of none is more kept than its text.
+    ///
+    /// # Errors
+    /// Those of the deserializer; there is no array, or an item is not of this type.
+    pub fn read<'de, D, T, S>(deserializer: D, text: fn(T) -> S) -> Result<Self, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: Deserialize<'de>,
+        S: AsRef<str>,
+    {
+        deserializer.deserialize_seq(Ids(text))
     }
 }
 
-struct Ids;
+impl<'de> Deserialize<'de> for DocumentIds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::read(deserializer, std::convert::identity::<Cow<'de, str>>)
+    }
+}
 
-impl<'de> Visitor<'de> for Ids {
+struct Ids<T, S>(fn(T) -> S);
+
+impl<'de, T: Deserialize<'de>, S: AsRef<str>> Visitor<'de> for Ids<T, S> {
     type Value = DocumentIds;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an array of strings")
+        formatter.write_str("an array of ids")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<DocumentIds, A::Error> {
         let mut texts = Texts::default();
-        while let Some(id) = items.next_element::<Cow<'de, str>>()? {
-            texts.push(&id);
+        while let Some(item) = items.next_element()? {
+            texts.push((self.0)(item).as_ref());
         }
         Ok(texts.close())
     }

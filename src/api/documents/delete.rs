@@ -1,8 +1,5 @@
 //! Deleting documents: one, several by their ids, those that a filter chooses, or all.
 
-use std::{fmt, iter};
-
-use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use shards::document::DocumentIds;
 use shards::facets::parse_filter;
@@ -53,8 +50,9 @@ async fn register(call: Call<App>, content: Content, custom_metadata: Option<Str
 fn read_ids(content_type: Option<&str>, body: &[u8]) -> Result<Result<DocumentIds, ApiError>, ApiError> {
     check_json(content_type, body)?;
     // As values, millions of ids would take ten times the memory of their text.
-    match serde_json::from_slice(body) {
-        Ok(AnyIds(ids)) => Ok(Ok(ids)),
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    match DocumentIds::read(&mut reader, id).and_then(|ids| reader.end().map(|()| ids)) {
+        Ok(ids) => Ok(Ok(ids)),
         Err(_) => json_body(content_type, body).map(|body| no_list(&body)),
     }
 }
@@ -69,37 +67,6 @@ fn id(value: Value) -> String {
     match value {
         Value::String(id) => id,
         other => other.to_string(),
-    }
-}
-
-/// Ids that are read one by one from a list of anything.
-struct AnyIds(DocumentIds);
-
-impl<'de> Deserialize<'de> for AnyIds {
-    fn deserialize<D: Deserializer<'de>>(body: D) -> Result<Self, D::Error> {
-        body.deserialize_seq(AnyIdsVisitor)
-    }
-}
-
-struct AnyIdsVisitor;
-
-impl<'de> Visitor<'de> for AnyIdsVisitor {
-    type Value = AnyIds;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a list")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<AnyIds, A::Error> {
-        let mut failed = Ok(());
-        let next = || {
-            items.next_element().unwrap_or_else(|error| {
-                failed = Err(error);
-                None
-            })
-        };
-        let ids = iter::from_fn(next).map(id).collect();
-        failed.map(|()| AnyIds(ids))
     }
 }
 
