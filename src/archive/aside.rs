@@ -8,6 +8,8 @@ use shards::runtime::{Runtime, SideThreadError};
 
 use super::CopyError;
 
+/// Texts longer than this are read on a side thread: a millisecond of parsing is too long for an executor.
+const LONG_BYTES: usize = 16 << 10;
 /// How long to wait before a full queue of side threads is tried again.
 const QUEUE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -41,6 +43,18 @@ where
             Err(error) => return Err(CopyError::Failed(error.to_string())),
         }
     }
+}
+
+/// Runs a job that reads so many bytes: here where these are few, else as [`aside`] does.
+///
+/// # Errors
+/// As [`aside`].
+pub async fn aside_if_long<T, F>(runtime: &dyn Runtime, bytes: usize, job: F) -> Result<T, CopyError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    if bytes > LONG_BYTES { aside(runtime, job).await } else { Ok(job()) }
 }
 
 /// Something that one job after another works on, each on a side thread. It goes away with the last job or with this handle,

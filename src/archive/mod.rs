@@ -7,7 +7,7 @@ mod aside;
 mod read;
 mod write;
 
-pub use aside::{Shared, aside};
+pub use aside::{Shared, aside, aside_if_long};
 pub use read::{UnpackError, unpack};
 pub use write::ArchiveWriter;
 

@@ -10,7 +10,7 @@ use shards::runtime::Runtime;
 
 use super::source::{EmbedderOptions, Remote};
 use super::tally::{Purpose, Tally};
-use crate::archive::aside;
+use crate::archive::aside_if_long;
 use crate::http::Method;
 use crate::outgoing::{Client, Deadlines, Request, SendError};
 use crate::tasks::batch::EmbedderRequests;
@@ -25,8 +25,6 @@ const RETRIES_MAX: u32 = 10;
 const RATE_PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of an answer that are read.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
-/// Answers larger than this are read on a side thread: a millisecond of parsing is too long for an executor.
-const ASIDE_BYTES: usize = 16 << 10;
 /// How much of an error's answer is quoted.
 const QUOTE_BYTES: usize = 300;
 
@@ -152,9 +150,8 @@ impl Transport {
             return Err(refused(answer.status, &answer.body));
         }
         let (response, mut body) = (remote.response.clone(), answer.body);
-        let is_large = body.len() > ASIDE_BYTES;
-        let wanted = remote.dimensions;
-        let mut read = move || match simd_json::to_tape(&mut body) {
+        let (bytes, wanted) = (body.len(), remote.dimensions);
+        let read = move || match simd_json::to_tape(&mut body) {
             Err(error) => Err((format!("its answer is not JSON: {error}"), true)),
             Ok(tape) => match response.vectors(tape.as_value(), count) {
                 Err(why) => Err((format!("its answer {why}"), false)),
@@ -164,10 +161,8 @@ impl Transport {
                 },
             },
         };
-        let vectors = match is_large {
-            true => aside(&*self.runtime, read).await.unwrap_or_else(|error| Err((error.to_string(), false))),
-            false => read(),
-        };
+        let vectors = aside_if_long(&*self.runtime, bytes, read).await;
+        let vectors = vectors.unwrap_or_else(|error| Err((error.to_string(), false)));
         vectors.map_err(|(why, may_help)| Fault {
             failure: Failure { why, status: None },
             pause: may_help.then_some(Duration::ZERO),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use shards::runtime::Runtime;
 
 use super::ranking;
-use crate::archive::aside;
+use crate::archive::aside_if_long;
 use crate::http::Method;
 use crate::outgoing::{Client, Deadlines, Request, SendError, Url};
 
@@ -23,8 +23,6 @@ const RETRIES_MAX: u32 = 2;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of an answer that are read.
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
-/// Answers larger than this are read on a side thread: a millisecond of parsing is too long for an executor.
-const ASIDE_BYTES: usize = 16 << 10;
 /// How much is told of what went wrong.
 const FAULT_BYTES_MAX: usize = 300;
 
@@ -120,14 +118,8 @@ impl Reranker {
             return Err(refused(answer.status, &answer.body));
         }
         let answer = answer.body;
-        let places = match answer.len() > ASIDE_BYTES {
-            true => match aside(&*self.runtime, move || ranking::read(&answer, count)).await {
-                Ok(places) => places,
-                Err(error) => Err(error.to_string()),
-            },
-            false => ranking::read(&answer, count),
-        };
-        places.map_err(|why| Fault { why, may_pass: false })
+        let places = aside_if_long(&*self.runtime, answer.len(), move || ranking::read(&answer, count)).await;
+        places.unwrap_or_else(|error| Err(error.to_string())).map_err(|why| Fault { why, may_pass: false })
     }
 }
 

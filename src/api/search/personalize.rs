@@ -22,7 +22,7 @@ use super::room::SearchRoom;
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::router::Call;
 use crate::app::App;
-use crate::archive::aside;
+use crate::archive::aside_if_long;
 use crate::options::Options;
 use crate::outgoing::Client;
 use crate::personalization::{Question, Reranker, TIME_MAX};
@@ -33,8 +33,6 @@ const QUESTIONS_MAX: usize = 16;
 const HITS_MAX: usize = 1_000;
 /// Bytes of what it is told of them, together.
 const TEXTS_BYTES_MAX: usize = 4 << 20;
-/// Larger pages are taken apart on a side thread: a millisecond of parsing is too long for an executor.
-const ASIDE_BYTES: usize = 16 << 10;
 
 /// What puts hits in order, on one core.
 pub struct Personalizer {
@@ -121,16 +119,13 @@ impl Personalizer {
         self.beside(bytes, reorder).await.map(Some)
     }
 
-    /// Does something with so many bytes: here, if these are few.
+    /// Does something with so many bytes, aside if these are many.
     async fn beside<T: Send + 'static>(
         &self,
         bytes: usize,
         job: impl FnOnce() -> serde_json::Result<T> + Send + 'static,
     ) -> Result<T, String> {
-        let done = match bytes > ASIDE_BYTES {
-            true => aside(&*self.runtime, job).await.map_err(|error| error.to_string())?,
-            false => job(),
-        };
+        let done = aside_if_long(&*self.runtime, bytes, job).await.map_err(|error| error.to_string())?;
         done.map_err(|error| error.to_string())
     }
 }
