@@ -49,6 +49,15 @@ async fn each(call: &Call<App>, mut queries: Vec<QueryParams>) -> Answer {
         searches.push(prepare(call, &state, query));
         checkpoint.tick(&*call.app.runtime).await;
     }
+    let body = answers(call, &searches).await;
+    for search in searches.into_iter().flatten() {
+        free(call, search).await;
+    }
+    Ok(Response::json(200, body?))
+}
+
+/// The body of the answer to these searches.
+async fn answers(call: &Call<App>, searches: &[Result<Search, ApiError>]) -> Result<Vec<u8>, ApiError> {
     let place = enter(call).await?;
     let run = searches.iter().enumerate().map(|(position, search)| one(call, position, search));
     let mut answers = stream::iter(run).buffered(SEARCHES_AT_ONCE);
@@ -68,12 +77,8 @@ async fn each(call: &Call<App>, mut queries: Vec<QueryParams>) -> Answer {
     while let Some((uid, envelope)) = later.next().await {
         write(&mut out, uid, envelope);
     }
-    drop(later);
-    for search in searches.into_iter().flatten() {
-        free(call, search).await;
-    }
     out.extend_from_slice(b"]}");
-    Ok(Response::json(200, out))
+    Ok(out)
 }
 
 /// The answer of one search, its hits in their usual order, with the name of its index.
