@@ -33,8 +33,7 @@ pub(super) fn forbid_huge_pages() {
         // SAFETY: this command takes no pointers and changes only how the kernel backs memory that is yet to be touched.
         unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, flags, 0, 0) == 0 }
     };
-    let mode = std::fs::read_to_string(HUGE_PAGES);
-    if !set(EXCEPT_ADVISED) && mode.is_ok_and(|mode| mode.contains("[always]")) {
+    if !set(EXCEPT_ADVISED) && std::fs::read_to_string(HUGE_PAGES).is_ok_and(|mode| mode.contains("[always]")) {
         set(0);
     }
 }
