@@ -46,7 +46,8 @@ pub fn routes() -> Vec<Route<App>> {
 /// Those of the headers between instances, of numbers that clients give, and of [`crate::control::ControlHandle::register`].
 pub async fn register(call: &Call<App>, mut new: NewTask, payload: Option<Vec<u8>>) -> Result<Task, ApiError> {
     new.numbering = numbering(call)?;
-    if new.content.kind().is_write() {
+    // Elsewhere nobody may speak for another instance.
+    if new.content.kind().is_write() && call.app.control.state().features.network {
         new.network = headers::read(&call.request.headers)?;
     }
     call.app.control.register(new, payload).await

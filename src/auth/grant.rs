@@ -160,9 +160,6 @@ fn find_grant(
         TokenKind::Claiming(parent) => {
             let key = keys.by_uid(parent).ok_or(AuthError::InvalidApiKey)?;
             let rules = tenant::verify(token, parent, master_key, now).ok_or(AuthError::InvalidApiKey)?;
-            if rules.is_empty() {
-                return Err(AuthError::InvalidApiKey);
-            }
             Ok(Grant { key: Some(key.clone()), tenant: Some(Arc::new(rules)) })
         }
     }

@@ -65,6 +65,9 @@ impl NetworkPatch {
         }
         self.change_remotes(&mut changed)?;
         self.change_shards(&mut changed);
+        if changed.leader.is_none() {
+            changed.shards.retain(|_, shard| !shard.remotes.is_empty());
+        }
         check_leader(&changed)?;
         Ok(changed)
     }
@@ -95,13 +98,10 @@ impl NetworkPatch {
         Ok(())
     }
 
-    /// Whether this instance is taken away.
+    /// Whether this instance is taken away by its name. Where all are at once, shards keep the names that they have.
     fn removes(&self, name: &str) -> bool {
-        match &self.remotes {
-            None => false,
-            Some(None) => true,
-            Some(Some(remotes)) => remotes.get(name).is_some_and(Option::is_none),
-        }
+        let remotes = self.remotes.as_ref().and_then(Option::as_ref);
+        remotes.and_then(|remotes| remotes.get(name)).is_some_and(Option::is_none)
     }
 
     fn change_shards(&self, network: &mut Network) {

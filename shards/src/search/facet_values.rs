@@ -7,6 +7,7 @@ use futures_util::future::try_join_all;
 use super::answer::SearchError;
 use super::ask::{Ask, unexpected};
 use super::gather::{Gather, SearchedIndex};
+use super::hybrid::embed;
 use super::messages::{PartQuestion, PartReply};
 use super::narrow::questions;
 use super::part::Pacer;
@@ -35,7 +36,8 @@ pub struct FacetSearchRequest {
 /// The values found, each with the number of documents that have it, in the facet's order and cut to its limit.
 ///
 /// # Errors
-/// `facet_search_disabled`, `invalid_facet_search_facet_name`, and those of [`plan::check`].
+/// `facet_search_disabled`, `invalid_facet_search_facet_name`, those of [`plan::check`], and of searches by meaning
+/// `invalid_search_embedder`, `invalid_vector_dimensions`, `invalid_search_vector` and `vector_embedding_error`.
 pub async fn search_facet_values(
     index: &SearchedIndex<'_>,
     request: &FacetSearchRequest,
@@ -44,9 +46,14 @@ pub async fn search_facet_values(
 ) -> Result<Vec<(String, u64)>, SearchError> {
     check_facet_search_enabled(index.settings)?;
     let mut search = request.search.clone();
-    if search.semantic.take().is_some() {
-        // Every document that the filter admits is found by meaning.
-        search.query = None;
+    if let Some(semantic) = search.semantic.take() {
+        embed::check(index, &semantic)?;
+        // Every document that the filter admits is found by meaning, some nearer than others. What the query's vector is does
+        // not matter then, but where nothing else is asked for there has to be one.
+        let text = search.query.take();
+        if semantic.ratio >= 1.0 {
+            embed::query_vector(index, &semantic, text.as_deref()).await?;
+        }
     }
     search.page = match request.exhaustive {
         true => PageRequest::Numbered { page: 1, hits_per_page: SEARCHED_HITS },

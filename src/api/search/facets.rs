@@ -22,10 +22,7 @@ pub(super) async fn post(mut call: Call<App>) -> Answer {
     params.search.check_queries()?;
     check_facet_search_enabled(&view.settings)?;
     let mut search = params.search.request.clone();
-    if semantic::query(&params.search, &view, state.features)?.is_some() {
-        // By meaning every document is found, some nearer than others.
-        search.query = None;
-    }
+    search.semantic = semantic::query(&params.search, &view, state.features)?;
     read_filter(&call, uid, &params.search, &mut search)?;
     let FacetSearchParams { name, query, exhaustive, .. } = params;
     let request = FacetSearchRequest { search, name, query: query.clone(), exhaustive };

@@ -8,7 +8,7 @@
 //! A search by meaning is a search like any other whose ranking has the rule `Vector`, with distances for costs: partitions merge
 //! by those, then by document number, so that an answer does not depend on how many there are.
 
-mod embed;
+pub(super) mod embed;
 mod merge;
 pub mod nearest;
 pub(in crate::search) mod part;
