@@ -172,6 +172,11 @@ impl SortValue {
 }
 
 impl RankPlan {
+    /// Whether documents are ordered by ranking rules, and not by their vectors.
+    pub fn is_by_rules(&self) -> bool {
+        !self.rules.rules.is_empty() && self.vector.is_none()
+    }
+
     /// The order of two documents of the index under this plan; never `Equal` for different documents.
     pub fn compare(&self, a: &RankedDoc, b: &RankedDoc) -> Ordering {
         self.compare_rules(a, b, self.rules.rules.len()).then_with(|| a.doc.cmp(&b.doc))

@@ -95,6 +95,14 @@ impl Score {
         }
         fold(self.ranks.iter().copied().filter(|(_, max)| *max > 0))
     }
+
+    /// The score by the first `count` rules alone, of a document that was ranked by rules; by all where none is given.
+    pub fn of_first(&self, count: Option<usize>) -> f64 {
+        match count {
+            Some(count) => fold(self.ranks[..count].iter().copied().filter(|(_, max)| *max > 0)),
+            None => self.global(),
+        }
+    }
 }
 
 /// Folds ranks of nested buckets into one score.

@@ -8,6 +8,7 @@ use ahash::{AHashMap, AHashSet};
 use super::answer::FacetAnswer;
 use super::messages::{RankQuestion, RankedReply, WrittenHits};
 use super::part::{Pacer, free_in_steps, pause};
+use super::passed_over::PassedOver;
 use super::pins::PinnedDoc;
 use crate::facets::distinct::GroupValue;
 use crate::facets::geo::sort_buckets;
@@ -48,7 +49,7 @@ impl MergeLimits {
     /// end or without hits: then nothing is left out. An exact total is told all the same, but for the threshold.
     fn of(self, plan: &RankPlan, candidates: u64) -> Self {
         let (offset, limit) = self.page;
-        let is_ranked = !plan.rules.rules.is_empty() && plan.vector.is_none();
+        let is_ranked = plan.is_by_rules();
         match offset > candidates || (limit == 0 && !self.exact) {
             true if is_ranked && self.exact => Self { threshold: None, ..self },
             true if is_ranked => Self { threshold: None, counted: 0, ..self },
@@ -90,12 +91,12 @@ pub(super) struct Removed {
 }
 
 /// A document and the values of its distinct groups.
-type Grouped = (RankedDoc, Vec<GroupValue>);
+pub(super) type Grouped = (RankedDoc, Vec<GroupValue>);
 /// Such documents in order.
 type GroupedList = Box<dyn ExactSizeIterator<Item = Grouped>>;
 
 /// Documents that are merged between two looks at whether others wait.
-const DOCS_PER_LOOK: usize = 128;
+pub(super) const DOCS_PER_LOOK: usize = 128;
 
 /// Merges the orders of the partitions; leaves out what is below the threshold and further members of distinct groups.
 pub(super) async fn merge(
@@ -120,18 +121,22 @@ pub(super) async fn merge(
     let mut removed = Removed::default();
     let mut any_below = false;
     let lost_below = limits.threshold.is_some_and(|least| scorer.lost() < least);
-    for (at, (doc, groups)) in all.into_iter().enumerate() {
+    let (mut all, mut passed) = (all.into_iter(), PassedOver::new(plan, limits));
+    for at in 0.. {
         if at % DOCS_PER_LOOK == 0 {
             pause(pacer).await;
         }
+        passed.look_ahead(all.as_mut_slice(), docs.len(), &taken, pacer).await;
+        let Some((doc, groups)) = all.next() else { break };
         // Groups are told apart bucket by bucket, so the one in which the page ends is walked to its end.
         let in_last_bucket =
             |last: &RankedDoc| plan.whole_buckets && plan.compare_rules(last, &doc, plan.rules.rules.len()).is_eq();
         if docs.len() >= limits.counted && !docs.last().is_some_and(in_last_bucket) {
             break;
         }
+        let rules = passed.take(&doc);
         let below = match limits.threshold {
-            Some(least) => scorer.score(&doc, pacer).await.global() < least,
+            Some(least) => scorer.score(&doc, pacer).await.of_first(rules) < least,
             None => false,
         };
         any_below |= below;
@@ -157,6 +162,29 @@ pub(super) async fn merge(
     let total = total + pins.len() as u64;
     let unwanted = limits.counted == 0;
     Ranked { question, docs, facts, removed, pins, total, facets: None, expired, unwanted, shown }
+}
+
+/// Goes on, behind the page, with documents in the order of their numbers: these replies are of all of them.
+pub(super) async fn merge_rest(ranked: &mut Ranked, plan: &RankPlan, replies: Vec<RankedReply>, pacer: &dyn Pacer) {
+    let (all, _) = ordered(plan, replies, true, pacer).await;
+    let Removed { values, dropped, .. } = &mut ranked.removed;
+    let met: AHashSet<DocId> = ranked.docs.iter().map(|kept| kept.doc).chain(dropped.iter().copied()).collect();
+    let taken = Arc::make_mut(values);
+    for (at, (doc, groups)) in all.into_iter().enumerate() {
+        if at % DOCS_PER_LOOK == 0 {
+            pause(pacer).await;
+        }
+        if met.contains(&doc.doc) {
+            continue;
+        }
+        if groups.iter().any(|group| taken.contains(group)) {
+            dropped.push(doc.doc);
+            ranked.total -= 1;
+        } else {
+            taken.extend(groups);
+            ranked.docs.push(doc);
+        }
+    }
 }
 
 /// Gives the documents of each bucket of a distance sort the distance and point of its first one, so that they compare as

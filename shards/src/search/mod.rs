@@ -18,6 +18,7 @@ mod merge;
 pub mod messages;
 mod narrow;
 pub mod part;
+mod passed_over;
 mod pins;
 pub mod plan;
 mod reader;

@@ -12,8 +12,8 @@ use crate::rank::{RankPlan, RuleList};
 use crate::runtime::steps::doing;
 use crate::search::answer::{FacetAnswer, SearchError};
 use crate::search::ask::unexpected;
-use crate::search::merge::{MergeLimits, Ranked, merge};
-use crate::search::messages::{PartQuestion, PartReply, RankQuestion};
+use crate::search::merge::{MergeLimits, Ranked, merge, merge_rest};
+use crate::search::messages::{PartQuestion, PartReply, RankQuestion, RankedReply};
 use crate::search::narrow::narrow;
 use crate::search::part::{Pacer, free_in_steps};
 use crate::search::pins::{PinnedDoc, find_pins};
@@ -39,7 +39,7 @@ impl Gather<'_> {
         let is_distinct = distinct.is_some();
         let narrows = is_distinct || self.request.ranking_score_threshold.is_some();
         let facets = self.facet_plan();
-        let plan = self.plan_to(page_end, graph, is_distinct);
+        let plan = self.plan_to((offset, page_end), graph, is_distinct);
         let limits = self.merge_limits(&plan, (offset, limit), is_distinct);
         let mut question = RankQuestion {
             plan: Arc::new(plan),
@@ -52,7 +52,11 @@ impl Gather<'_> {
         };
         loop {
             let (mut ranked, is_complete) = self.ranked_once(question, limits, &pins).await?;
-            if ranked.docs.len() >= page_end || ranked.unwanted || is_complete || !is_distinct {
+            let is_filled = ranked.docs.len() >= page_end || ranked.unwanted;
+            if is_filled || is_complete || !is_distinct {
+                if is_filled && self.request.page.is_exact() && !limits.exact {
+                    self.take_rest(&mut ranked).await?;
+                }
                 if narrows {
                     self.count_narrowed(&mut ranked, facets.as_ref()).await?;
                 }
@@ -73,11 +77,7 @@ impl Gather<'_> {
         limits: MergeLimits,
         pins: &[PinnedDoc],
     ) -> Result<(Ranked, bool), SearchError> {
-        let mut replies = Vec::with_capacity(usize::from(self.index.partitions));
-        for reply in self.ask_all(|| PartQuestion::Rank(question.clone())).await? {
-            let PartReply::Ranked(reply) = reply else { return Err(unexpected()) };
-            replies.push(*reply);
-        }
+        let replies = self.ask_to_rank(&question).await?;
         let is_complete = replies.iter().all(|reply| reply.part.complete || reply.expired);
         let facets = match &question.facets {
             Some(plan) => {
@@ -88,12 +88,33 @@ impl Gather<'_> {
         };
         let mut ranked = merge(question, replies, limits, pins, self.pacer).await;
         ranked.facets = facets;
-        if self.request.page.is_exact() && !ranked.question.plan.one_per_group {
+        if limits.exact && !ranked.question.plan.one_per_group {
             // All documents were met, so those dropped say it all.
             let values = std::mem::take(&mut ranked.removed.values);
             free_in_steps(Arc::into_inner(values).into_iter().flatten(), self.pacer).await;
         }
         Ok((ranked, is_complete))
+    }
+
+    async fn ask_to_rank(&self, question: &RankQuestion) -> Result<Vec<RankedReply>, SearchError> {
+        let mut replies = Vec::with_capacity(usize::from(self.index.partitions));
+        for reply in self.ask_all(|| PartQuestion::Rank(question.clone())).await? {
+            let PartReply::Ranked(reply) = reply else { return Err(unexpected()) };
+            replies.push(*reply);
+        }
+        Ok(replies)
+    }
+
+    /// Tells apart the groups of the documents behind the page, for a total that is exact. They are not ranked, but come by number.
+    async fn take_rest(&self, ranked: &mut Ranked) -> Result<(), SearchError> {
+        let mut question = ranked.question.clone();
+        let plan = Arc::make_mut(&mut question.plan);
+        plan.rules = RuleList::default();
+        (plan.wanted, plan.whole_buckets, plan.one_per_group, plan.scores) = (usize::MAX, false, true, false);
+        (question.facets, question.show) = (None, None);
+        let replies = self.ask_to_rank(&question).await?;
+        merge_rest(ranked, &question.plan, replies, self.pacer).await;
+        Ok(())
     }
 
     /// Has the partitions count what is found, and its facets, without what the merged order left out.
@@ -117,7 +138,7 @@ impl Gather<'_> {
 
     /// What keeps documents out of the merged order of this plan.
     fn merge_limits(&self, plan: &RankPlan, page: (u64, u64), is_distinct: bool) -> MergeLimits {
-        let exact = self.request.page.is_exact();
+        let exact = self.walks_all(plan, is_distinct);
         let page_end = usize::try_from(page.0 + page.1).unwrap_or(usize::MAX);
         MergeLimits {
             by_groups: is_distinct,
@@ -129,8 +150,14 @@ impl Gather<'_> {
         }
     }
 
-    /// How the partitions rank at first, for a page that ends at `page_end`.
-    fn plan_to(&self, page_end: usize, graph: QueryGraph, is_distinct: bool) -> RankPlan {
+    /// Whether the order is walked to its end, for an exact total. Groups behind the page are told apart without an order.
+    fn walks_all(&self, plan: &RankPlan, is_distinct: bool) -> bool {
+        let has_rest = is_distinct && self.request.ranking_score_threshold.is_none() && plan.is_by_rules();
+        self.request.page.is_exact() && !has_rest
+    }
+
+    /// How the partitions rank at first, for a page that passes over `offset` documents and ends at `page_end`.
+    fn plan_to(&self, (offset, page_end): (u64, usize), graph: QueryGraph, is_distinct: bool) -> RankPlan {
         let mut plan = plan::rank_plan(self.request, self.index.settings, graph, self.field_table(), page_end);
         if let Some(query) = &self.vector {
             plan.rules = RuleList::by_vector(self.index.settings, &plan::sort_by(self.request));
@@ -138,13 +165,15 @@ impl Gather<'_> {
         }
         let has_threshold = self.request.ranking_score_threshold.is_some();
         let narrows = is_distinct || has_threshold;
-        if narrows && (self.request.page.is_exact() || (has_threshold && !plan.rules.sorts.is_empty())) {
+        if narrows && (self.walks_all(&plan, is_distinct) || (has_threshold && !plan.rules.sorts.is_empty())) {
             plan.wanted = usize::MAX;
         } else if is_distinct && (has_threshold || self.vector.is_some()) {
             plan.wanted = page_end.saturating_mul(DISTINCT_SURPLUS);
         }
-        // A document below the threshold takes no group.
-        plan.one_per_group = is_distinct && !has_threshold && self.vector.is_none();
+        // A document below the threshold takes no group, and which of a group is the first of those in front of the page shows when
+        // they are merged only.
+        let first_is_known = !has_threshold && self.vector.is_none() && (offset == 0 || !plan.is_by_rules());
+        plan.one_per_group = is_distinct && first_is_known;
         plan.whole_buckets = is_distinct && !plan.rules.rules.is_empty();
         plan
     }
