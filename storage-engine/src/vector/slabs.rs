@@ -75,7 +75,8 @@ impl Slabs {
         let place = if inner.on_heap < HEAP_SLABS * per_slab.max(1) { None } else { inner.place(self.piece_bytes) };
         let Some(place) = place else {
             inner.on_heap += 1;
-            let memory = Box::leak(vec![0; self.piece_bytes].into_boxed_slice());
+            // Its type is told: a cast would hide another, of another size than the box that is freed.
+            let memory: &mut [u8] = Box::leak(vec![0; self.piece_bytes].into_boxed_slice());
             return Piece { start: NonNull::from(memory).cast(), home: Home::Heap, slabs: self.clone() };
         };
         let mut piece = Piece { start: place.start, home: Home::Slab(place.slab), slabs: self.clone() };
