@@ -8,6 +8,7 @@ mod dictionary_walk;
 pub mod morphology;
 pub mod postings;
 pub mod segmenter;
+pub mod shared;
 #[cfg(test)]
 pub(crate) mod textbook;
 pub mod tokenizer;

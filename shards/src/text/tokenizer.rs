@@ -5,6 +5,7 @@
 //! of the time, because no token has to be built and no language detected. A property test holds the two equal.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -94,8 +95,8 @@ struct Options<'a> {
 /// dictionary 730.
 const LONG_WAY_WORK: usize = 8;
 
-/// The tokenizer of one index. Not cheap to build (an automaton when separators or dictionary words are set): keep it for an
-/// epoch.
+/// The tokenizer of one index. Not cheap to build (an automaton when separators or dictionary words are set, a set of stop
+/// words): an index has one for all cores, which [`super::shared`] makes.
 pub struct TextTokenizer {
     normalisers: Normalisers,
     /// Finds separators, and words that are cut in one piece; `None` for the default separators alone.
@@ -112,7 +113,8 @@ impl TextTokenizer {
     }
 
     pub(super) fn with_morphology(settings: &Settings, morphology: Option<Arc<Morphology>>) -> Self {
-        let sources = Sources { stop_words: stop_word_set(settings), separators: effective_separators(settings) };
+        let sources =
+            Sources { stop_words: stop_word_set(&settings.stop_words), separators: effective_separators(settings) };
         let plain = sources.separators.is_none() && settings.dictionary.is_empty();
         let automaton = if plain { None } else { automaton(sources.separators.as_deref(), &settings.dictionary) };
         let rules = settings.localized_attributes.iter().flatten().map(|rule| {
@@ -120,6 +122,19 @@ impl TextTokenizer {
             (rule.attribute_patterns.clone(), languages)
         });
         Self { normalisers: normalisers(sources), automaton, morphology, rules: rules.collect(), plain }
+    }
+
+    /// A tokenizer that differs from this one by its stop words.
+    pub fn with_stop_words(&self, stop_words: &BTreeSet<String>) -> Self {
+        let separators = self.normalisers.borrow_owner().borrow_owner().separators.clone();
+        Self {
+            normalisers: normalisers(Sources { stop_words: stop_word_set(stop_words), separators }),
+            // What the automaton consists of is shared.
+            automaton: self.automaton.clone(),
+            morphology: self.morphology.clone(),
+            rules: self.rules.clone(),
+            plain: self.plain,
+        }
     }
 
     /// The languages that the first matching rule of `localizedAttributes` allows in a field; `None` lets the text decide.
@@ -255,6 +270,12 @@ impl TextTokenizer {
     }
 }
 
+impl fmt::Debug for TextTokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TextTokenizer").finish_non_exhaustive()
+    }
+}
+
 fn normalisers(sources: Sources) -> Normalisers {
     let separators = Separators::new(sources, |sources| {
         sources.separators.as_ref().map(|separators| separators.iter().map(String::as_str).collect())
@@ -290,9 +311,9 @@ pub fn normalise_stop_word(word: &str) -> String {
     word.normalize(&NormalizerOption { lossy: false, ..NormalizerOption::default() }).into_owned()
 }
 
-fn stop_word_set(settings: &Settings) -> Option<fst::Set<Vec<u8>>> {
+fn stop_word_set(stop_words: &BTreeSet<String>) -> Option<fst::Set<Vec<u8>>> {
     // A set without entries would be built just as well; none spares a lookup for each word.
-    if settings.stop_words.is_empty() { None } else { fst::Set::from_iter(settings.stop_words.iter()).ok() }
+    if stop_words.is_empty() { None } else { fst::Set::from_iter(stop_words).ok() }
 }
 
 fn effective_separators(settings: &Settings) -> Option<Vec<String>> {
@@ -407,6 +428,24 @@ mod tests {
         assert_eq!(words(&settings, "fooxxbar"), ["foo", "bar"]);
         let settings = Settings { dictionary: set(&["potato"]), ..Settings::default() };
         assert_eq!(words(&settings, "sweetpotatoes"), ["sweet", "potato", "es"]);
+    }
+
+    /// It shares the automaton, and must not differ in anything else from one that is built.
+    #[test]
+    fn other_stop_words_leave_the_rest_as_it_is() {
+        let dictionary =
+            Settings { dictionary: set(&["j. r."]), separator_tokens: set(&["xx"]), ..Settings::default() };
+        for settings in [Settings::default(), dictionary] {
+            let settings = Settings { stop_words: set(&["the"]), ..settings };
+            let other = Settings { stop_words: set(&["of"]), ..settings.clone() };
+            let (built, derived) =
+                (TextTokenizer::new(&other), TextTokenizer::new(&settings).with_stop_words(&other.stop_words));
+            for text in ["the lord of j. r. Tolkienxxthe élan", "the lord of the rings"] {
+                assert_eq!(reference(&derived, text), reference(&built, text));
+                assert_eq!(pieces(&derived, text), pieces(&built, text));
+            }
+            assert!(pieces(&derived, "the of").iter().any(|piece| piece == "StopWord"));
+        }
     }
 
     #[test]
