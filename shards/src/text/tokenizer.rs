@@ -17,6 +17,7 @@ use charabia::{Language, Normalize, Segment, SeparatorKind, Token, TokenKind};
 use self_cell::self_cell;
 
 use super::morphology::{self, Morphology, Recut};
+use super::separators::Separators;
 use crate::settings::{Settings, matches_pattern};
 
 /// What one token means for positions.
@@ -62,22 +63,12 @@ impl<'t> Iterator for Segments<'_, 't> {
 /// The texts that a tokenizer refers to.
 struct Sources {
     stop_words: Option<fst::Set<Vec<u8>>>,
-    separators: Option<Vec<String>>,
+    separators: Option<Separators>,
 }
 
 self_cell!(
-    struct Separators {
-        owner: Sources,
-        #[covariant]
-        dependent: Strings,
-    }
-);
-
-type Strings<'a> = Option<Vec<&'a str>>;
-
-self_cell!(
     struct Normalisers {
-        owner: Separators,
+        owner: Sources,
         #[covariant]
         dependent: Options,
     }
@@ -114,9 +105,9 @@ impl TextTokenizer {
 
     pub(super) fn with_morphology(settings: &Settings, morphology: Option<Arc<Morphology>>) -> Self {
         let sources =
-            Sources { stop_words: stop_word_set(&settings.stop_words), separators: effective_separators(settings) };
+            Sources { stop_words: stop_word_set(&settings.stop_words), separators: Separators::new(settings) };
         let plain = sources.separators.is_none() && settings.dictionary.is_empty();
-        let automaton = if plain { None } else { automaton(sources.separators.as_deref(), &settings.dictionary) };
+        let automaton = if plain { None } else { automaton(sources.separators.as_ref(), &settings.dictionary) };
         let rules = settings.localized_attributes.iter().flatten().map(|rule| {
             let languages = rule.locales.iter().filter_map(Language::from_code).collect();
             (rule.attribute_patterns.clone(), languages)
@@ -126,7 +117,7 @@ impl TextTokenizer {
 
     /// A tokenizer that differs from this one by its stop words.
     pub fn with_stop_words(&self, stop_words: &BTreeSet<String>) -> Self {
-        let separators = self.normalisers.borrow_owner().borrow_owner().separators.clone();
+        let separators = self.normalisers.borrow_owner().separators.clone();
         Self {
             normalisers: normalisers(Sources { stop_words: stop_word_set(stop_words), separators }),
             // What the automaton consists of is shared.
@@ -170,7 +161,7 @@ impl TextTokenizer {
         languages: Option<&'s [Language]>,
     ) -> impl Iterator<Item = Token<'t>> + use<'s, 't> {
         let normaliser = &self.normalisers.borrow_dependent().indexed;
-        self.segments(text, languages).map(move |token| token.normalize(normaliser))
+        self.segments(text, languages).map(move |token| self.normalize(token, normaliser))
     }
 
     /// The tokens of a text that is shown: stop words are words, and each token knows how long its characters were.
@@ -179,7 +170,7 @@ impl TextTokenizer {
             return self.tokens(text, languages);
         }
         let normaliser = &self.normalisers.borrow_dependent().shown;
-        self.segments(text, languages).map(|token| token.normalize(normaliser)).collect()
+        self.segments(text, languages).map(|token| self.normalize(token, normaliser)).collect()
     }
 
     /// Calls `each` with every piece of a text in order, until it breaks off. `scratch` is overwritten.
@@ -216,8 +207,15 @@ impl TextTokenizer {
         }
     }
 
+    fn normalize<'t>(&self, token: Token<'t>, option: &NormalizerOption<'_>) -> Token<'t> {
+        match &self.normalisers.borrow_owner().separators {
+            Some(separators) => separators.normalize(token, option),
+            None => token.normalize(option),
+        }
+    }
+
     fn stop_words(&self) -> Option<&fst::Set<Vec<u8>>> {
-        self.normalisers.borrow_owner().borrow_owner().stop_words.as_ref()
+        self.normalisers.borrow_owner().stop_words.as_ref()
     }
 
     fn visit_ascii(
@@ -277,27 +275,25 @@ impl fmt::Debug for TextTokenizer {
 }
 
 fn normalisers(sources: Sources) -> Normalisers {
-    let separators = Separators::new(sources, |sources| {
-        sources.separators.as_ref().map(|separators| separators.iter().map(String::as_str).collect())
-    });
-    Normalisers::new(separators, |owner| {
+    Normalisers::new(sources, |sources| {
+        // Other separators than the default ones are told by their set.
+        let separators: Option<&[&str]> = sources.separators.as_ref().map(|_| [].as_slice());
         let option = |stop_words, create_char_map| NormalizerOption {
             create_char_map,
             lossy: true,
-            classifier: ClassifierOption { stop_words, separators: owner.borrow_dependent().as_deref() },
+            classifier: ClassifierOption { stop_words, separators },
         };
-        let stop_words = owner.borrow_owner().stop_words.as_ref();
         // The bytes are those of a set already.
-        let stop_words = stop_words.and_then(|set| fst::Set::new(set.as_fst().as_bytes()).ok());
+        let stop_words = sources.stop_words.as_ref().and_then(|set| fst::Set::new(set.as_fst().as_bytes()).ok());
         Options { indexed: option(stop_words, false), shown: option(None, true) }
     })
 }
 
 /// Finds separators and the words of the setting `dictionary`, the longest first.
-fn automaton(separators: Option<&[String]>, dictionary: &BTreeSet<String>) -> Option<AhoCorasick> {
+fn automaton(separators: Option<&Separators>, dictionary: &BTreeSet<String>) -> Option<AhoCorasick> {
     let words = dictionary.iter().map(String::as_str);
     let patterns: Vec<&str> = match separators {
-        Some(separators) => words.chain(separators.iter().map(String::as_str)).collect(),
+        Some(separators) => words.chain(separators.texts()).collect(),
         None => words.chain(DEFAULT_SEPARATORS.iter().copied()).collect(),
     };
     let patterns = patterns.into_iter().filter(|text| !text.is_empty());
@@ -314,15 +310,6 @@ pub fn normalise_stop_word(word: &str) -> String {
 fn stop_word_set(stop_words: &BTreeSet<String>) -> Option<fst::Set<Vec<u8>>> {
     // A set without entries would be built just as well; none spares a lookup for each word.
     if stop_words.is_empty() { None } else { fst::Set::from_iter(stop_words).ok() }
-}
-
-fn effective_separators(settings: &Settings) -> Option<Vec<String>> {
-    if settings.separator_tokens.is_empty() && settings.non_separator_tokens.is_empty() {
-        return None;
-    }
-    let defaults = DEFAULT_SEPARATORS.iter().map(|text| (*text).to_owned());
-    let all = defaults.chain(settings.separator_tokens.iter().cloned());
-    Some(all.filter(|text| !settings.non_separator_tokens.contains(text)).collect())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
