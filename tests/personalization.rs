@@ -54,15 +54,22 @@ fn work(server: &Server, method: &str, path: &str, body: &Value) {
 
 /// A server whose service is at `path` of this one.
 fn start(folder: &Path, service: &Mock, path: &str, arguments: &[&str]) -> Server {
+    start_on("--cores 2", folder, &format!("http://127.0.0.1:{}{path}", service.port), arguments)
+}
+
+/// A server of so many cores whose service is there.
+fn start_on(cores: &str, folder: &Path, url: &str, arguments: &[&str]) -> Server {
     let binary = std::env::var("SKERRY_BIN").unwrap_or_else(|_| env!("CARGO_BIN_EXE_skerry").to_owned());
-    let url = format!("http://127.0.0.1:{}{path}", service.port);
     let spec = json!({"args": arguments, "env": {"SKERRY_EXPERIMENTAL_PERSONALIZATION_URL": url}});
-    Server::start(&binary, "--cores 2", &spec, folder.to_owned(), folder).expect("it starts")
+    Server::start(&binary, cores, &spec, folder.to_owned(), folder).expect("it starts")
 }
 
 /// The same with a key, and with three books in the index `books`, of which `secret` is displayed to nobody.
 fn start_with_books(folder: &Path, service: &Mock, path: &str) -> Server {
-    let server = start(folder, service, path, &[KEY, LOOPBACK].concat());
+    with_books(start(folder, service, path, &[KEY, LOOPBACK].concat()))
+}
+
+fn with_books(server: Server) -> Server {
     let settings = json!({"displayedAttributes": ["id", "title", "year"], "rankingRules": ["words", "id:asc"],
         "sortableAttributes": ["id"], "filterableAttributes": ["year"]});
     work(&server, "PATCH", "/indexes/books/settings", &settings);
@@ -232,6 +239,57 @@ fn a_service_that_is_silent_holds_up_only_those_who_ask_it() {
         assert_eq!((answer.status, ids(&body)), (200, vec![1, 2, 3]));
     }
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+}
+
+/// How many lines of a server's log say this.
+fn logged(folder: &Path, text: &str) -> usize {
+    let log = std::fs::read_to_string(folder.join("log")).expect("the server writes a log");
+    log.lines().filter(|line| line.contains(text)).count()
+}
+
+/// Each core finds out for itself; this server has one. Three questions that are not answered are enough.
+#[test]
+fn a_service_that_does_not_answer_is_left_alone() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let service = service(json!([ranking(&[2, 1, 0])]));
+    let (silent, refusing) = (folder.path().join("silent"), folder.path().join("refusing"));
+    let arguments = [KEY, LOOPBACK].concat();
+    let url = format!("http://127.0.0.1:{}/delay-30000", service.port);
+    let server = with_books(start_on("--cores 1", &silent, &url, &arguments));
+    let asked = json!({"q": "book", "personalize": {"userContext": "me"}, "showPerformanceDetails": true});
+    let query = |server: &Server| {
+        let began = Instant::now();
+        let answer = good(server, "POST", "/indexes/books/search", &asked);
+        assert_eq!(ids(&answer), [1, 2, 3]);
+        assert!(answer["performanceDetails"]["search > personalization"].is_string(), "{answer}");
+        began.elapsed()
+    };
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..3).map(|_| scope.spawn(|| query(&server))).collect();
+        for query in waiting {
+            let took = query.join().expect("no client panics");
+            assert!(took > Duration::from_secs(4), "{took:?}");
+        }
+    });
+    let began = Instant::now();
+    for _ in 0..20 {
+        query(&server);
+    }
+    let queries: Value = (0..20).map(|_| json!({"indexUid": "books", "personalize": {"userContext": "me"}})).collect();
+    good(&server, "POST", "/multi-search", &json!({"queries": queries}));
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!(service.seen().len(), 3);
+    assert_eq!((logged(&silent, "is not asked for a while"), logged(&silent, "in the usual order")), (1, 3));
+
+    // Nobody listens where the service was: to find that out takes some tries each time.
+    let port =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+    let url = format!("http://127.0.0.1:{port}/rank");
+    let server = with_books(start_on("--cores 1", &refusing, &url, &arguments));
+    for _ in 0..10 {
+        query(&server);
+    }
+    assert_eq!((logged(&refusing, "is not asked for a while"), logged(&refusing, "in the usual order")), (1, 3));
 }
 
 #[test]

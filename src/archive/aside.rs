@@ -1,17 +1,13 @@
 //! Work on side threads that gives something back.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use futures_channel::oneshot;
-use shards::runtime::{Runtime, SideThreadError};
+use shards::runtime::{self, Runtime};
 
 use super::CopyError;
 
 /// Texts longer than this are read on a side thread: a millisecond of parsing is too long for an executor.
 const LONG_BYTES: usize = 16 << 10;
-/// How long to wait before a full queue of side threads is tried again.
-const QUEUE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs a job on a side thread and gives back its result. While the queue of the threads is full, it waits: a copy of the
 /// instance is nobody's hurry.
@@ -23,26 +19,7 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    let (done, result) = oneshot::channel();
-    // A refused job comes back through this place.
-    let place = Arc::new(Mutex::new(Some((job, done))));
-    loop {
-        let taken = place.clone();
-        let run = move || {
-            let job = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some((job, done)) = job {
-                // Nobody listens any more when the task was canceled meanwhile.
-                let _ = done.send(job());
-            }
-        };
-        match runtime.side_thread(Box::new(run)).await {
-            Ok(()) => {
-                return result.await.map_err(|_| CopyError::Failed("a side thread ended without a result".into()));
-            }
-            Err(SideThreadError::Full) => runtime.sleep(QUEUE_PAUSE).await,
-            Err(error) => return Err(CopyError::Failed(error.to_string())),
-        }
-    }
+    runtime::aside(runtime, job).await.map_err(|error| CopyError::Failed(error.to_string()))
 }
 
 /// Runs a job that reads so many bytes: here where these are few, else as [`aside`] does.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use shards::runtime::Runtime;
 
+use super::breaker::{Breaker, Leave};
 use super::ranking;
 use crate::archive::aside_if_long;
 use crate::http::Method;
@@ -69,18 +70,32 @@ pub struct Reranker {
     runtime: Rc<dyn Runtime>,
     client: Client,
     options: RerankerOptions,
+    breaker: Breaker,
 }
 
 /// How one try went wrong.
 struct Fault {
     why: String,
     may_pass: bool,
+    /// Whether the service gave no answer at all.
+    is_silent: bool,
 }
 
 impl Reranker {
     /// The way to the service through `client`.
     pub fn new(runtime: Rc<dyn Runtime>, client: Client, options: RerankerOptions) -> Self {
-        Self { runtime, client, options }
+        let clock = runtime.clone();
+        Self { runtime, client, options, breaker: Breaker::new(move || clock.now()) }
+    }
+
+    /// Whether it is of no use to ask now.
+    pub fn rests(&self) -> bool {
+        self.breaker.rests()
+    }
+
+    /// Leave to ask once; `None` while the service does not answer.
+    pub fn leave(&self) -> Option<Leave<'_>> {
+        self.breaker.leave()
     }
 
     /// The places of the documents, as far as the service names them, the most relevant first, each once. Tries that fail late
@@ -88,14 +103,18 @@ impl Reranker {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub async fn rank(&self, question: Question) -> Result<Vec<usize>, String> {
+    pub async fn rank(&self, leave: Leave<'_>, question: Question) -> Result<Vec<usize>, String> {
         let (body, mut retries) = (Rc::new(question.body), 0);
         loop {
             let fault = match self.ask(body.clone(), question.count).await {
-                Ok(places) => return Ok(places),
+                Ok(places) => {
+                    leave.used(true);
+                    return Ok(places);
+                }
                 Err(fault) => fault,
             };
             if !fault.may_pass || retries == RETRIES_MAX {
+                leave.used(!fault.is_silent);
                 return Err(cut(fault.why));
             }
             self.runtime.sleep(self.pause(retries)).await;
@@ -119,20 +138,28 @@ impl Reranker {
         }
         let answer = answer.body;
         let places = aside_if_long(&*self.runtime, answer.len(), move || ranking::read(&answer, count)).await;
-        places.unwrap_or_else(|error| Err(error.to_string())).map_err(|why| Fault { why, may_pass: false })
+        places.unwrap_or_else(|error| Err(error.to_string())).map_err(|why| Fault {
+            why,
+            may_pass: false,
+            is_silent: false,
+        })
     }
 }
 
 /// A question that has no answer. One that had all the time there is does not get it again.
 fn unsent(error: SendError) -> Fault {
-    let may_pass = error.is_transient() && !error.is_timeout() && !matches!(error, SendError::Forbidden(_));
-    Fault { why: error.to_string(), may_pass }
+    let is_silent = error.is_transient() && !matches!(error, SendError::Forbidden(_));
+    Fault { why: error.to_string(), may_pass: is_silent && !error.is_timeout(), is_silent }
 }
 
-/// An answer that is none.
+/// An answer that is none, or that of somebody before the service whom it does not answer.
 fn refused(status: u16, body: &[u8]) -> Fault {
     let quoted = String::from_utf8_lossy(&body[..body.len().min(FAULT_BYTES_MAX)]);
-    Fault { why: format!("status {status}: {quoted}"), may_pass: status == 429 || status >= 500 }
+    Fault {
+        why: format!("status {status}: {quoted}"),
+        may_pass: status == 429 || status >= 500,
+        is_silent: matches!(status, 502..=504),
+    }
 }
 
 /// A text of others, short enough for the log.
@@ -144,6 +171,7 @@ fn cut(mut text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outgoing::Phase;
 
     #[test]
     fn only_what_may_pass_is_tried_again() {
@@ -151,9 +179,19 @@ mod tests {
         assert!(may_pass(429) && may_pass(500) && may_pass(503));
         assert!(!may_pass(307) && !may_pass(400) && !may_pass(401) && !may_pass(422));
         assert!(unsent(SendError::Broken("x".into())).may_pass && unsent(SendError::Connect("x".into())).may_pass);
-        assert!(!unsent(SendError::TimedOut(crate::outgoing::Phase::Total)).may_pass);
+        assert!(!unsent(SendError::TimedOut(Phase::Total)).may_pass);
         assert!(!unsent(SendError::Forbidden([127, 0, 0, 1].into())).may_pass);
         assert!(!unsent(SendError::TooLarge { limit: 1 }).may_pass);
+    }
+
+    #[test]
+    fn silence_is_told_from_refusals() {
+        let silent = [SendError::Broken("x".into()), SendError::Connect("x".into()), SendError::TimedOut(Phase::Total)];
+        assert!(silent.into_iter().all(|error| unsent(error).is_silent));
+        let others = [SendError::Forbidden([127, 0, 0, 1].into()), SendError::TooLarge { limit: 1 }];
+        assert!(others.into_iter().all(|error| !unsent(error).is_silent));
+        assert!([502, 503, 504].iter().all(|status| refused(*status, b"").is_silent));
+        assert!([400, 401, 429, 500].iter().all(|status| !refused(*status, b"").is_silent));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Cuts any text as a query and draws its graph, under settings that use every part of the parser.
 #![no_main]
 
+use std::sync::Arc;
+
 use libfuzzer_sys::fuzz_target;
 use shards::fields::FieldsMap;
 use shards::search::{MatchingStrategy, Planner, SearchRequest};
@@ -14,7 +16,7 @@ thread_local! {
                 "nonSeparatorTokens": ["#"], "dictionary": ["j.k."]}"##,
         )
         .expect("they are settings");
-        let planner = Planner::new(&settings, Box::new(TextTokenizer::new(&settings)), None);
+        let planner = Planner::new(&settings, Arc::new(TextTokenizer::new(&settings)), None);
         (settings, planner)
     };
 }

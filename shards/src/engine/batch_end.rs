@@ -5,7 +5,7 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use super::catalog_side::{CatalogHome, Committed, Pending, partitions, share_of};
+use super::catalog_side::{CatalogHome, Committed, Next, Pending, partitions};
 use super::messages::{Answer, PartitionQuestion, Place};
 use super::types::EngineError;
 use super::{Engine, all_done, answer_as};
@@ -15,7 +15,7 @@ use crate::index::catalog::store_record;
 impl Engine {
     pub(super) async fn commit_here(&self, index: Uuid, epoch: Epoch, record: &[u8]) -> Result<Answer, EngineError> {
         let home = self.catalog(index)?;
-        let Some(pending) = home.pending.borrow_mut().take().filter(|pending| pending.epoch == epoch) else {
+        let Some(pending) = home.pending.borrow_mut().take().filter(|pending| pending.next.epoch == epoch) else {
             return Err(EngineError::Gone);
         };
         let first = Place { index, layout: pending.layout, partition: PartitionNo(0) };
@@ -23,7 +23,7 @@ impl Engine {
             return Err(self.failed(&home, error).await);
         }
         home.begun.set(None);
-        let share = share_of(&pending.catalog, epoch);
+        let share = pending.next.share();
         let published = partitions(first, share.partition_count).map(|place| {
             let share = share.clone();
             async move {
@@ -33,12 +33,13 @@ impl Engine {
         });
         // The commit stands. A core that does not answer is ending; its partition is published when it is opened again.
         let store_bytes = join_all(published).await.into_iter().map(Result::unwrap_or_default).sum();
-        let view = self.view_of(index, pending.layout, epoch, &pending.catalog, store_bytes);
+        let Next { catalog, tokenizer, .. } = pending.next;
+        let view = self.view_of(first, epoch, &catalog, &tokenizer, store_bytes);
         let before = home.view();
         if before.layout != pending.layout {
             home.retired.borrow_mut().push((before.layout, before.partition_count()));
         }
-        *home.committed.borrow_mut() = Committed { catalog: Rc::new(pending.catalog), view: view.clone() };
+        *home.committed.borrow_mut() = Committed { catalog: Rc::new(catalog), view: view.clone() };
         Ok(Answer::View(Box::new(view)))
     }
 
@@ -47,7 +48,7 @@ impl Engine {
         let others = pending.touched.iter().filter(|number| number.0 != 0).map(|number| {
             let place = Place { partition: *number, ..first };
             async move {
-                let answer = self.ask_partition(place, PartitionQuestion::Commit(pending.epoch)).await;
+                let answer = self.ask_partition(place, PartitionQuestion::Commit(pending.next.epoch)).await;
                 answer_as!(answer, Answer::Done => ())
             }
         });
@@ -56,7 +57,7 @@ impl Engine {
         let mut writer = home.take_writer()?;
         store_record(writer.txn(), record)?;
         home.put_writer(writer);
-        Ok(home.commit(pending.epoch).await?)
+        Ok(home.commit(pending.next.epoch).await?)
     }
 
     pub(super) async fn abort_here(&self, index: Uuid, epoch: Epoch) -> Result<Answer, EngineError> {

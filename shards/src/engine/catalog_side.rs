@@ -23,6 +23,8 @@ use crate::partition::trees::EXTERNAL_IDS;
 use crate::partition::{PartitionError, reindex};
 use crate::runtime::Checkpoint;
 use crate::runtime::steps::doing;
+use crate::settings::Settings;
+use crate::text::{TextTokenizer, shared};
 use crate::timestamp::Timestamp;
 use crate::vectors::resettle;
 
@@ -49,13 +51,29 @@ pub(super) struct Committed {
     pub view: IndexView,
 }
 
+/// The state that a batch leads to.
+pub(super) struct Next {
+    pub epoch: Epoch,
+    pub catalog: Catalog,
+    /// Of the catalog's settings.
+    pub tokenizer: Arc<TextTokenizer>,
+    /// Whether it keeps no document of the state before.
+    pub cleared: bool,
+}
+
 /// A prepared batch.
 pub(super) struct Pending {
-    pub epoch: Epoch,
+    pub next: Next,
     pub layout: u32,
-    pub catalog: Catalog,
     /// Partitions that have something to commit; 0 is always among them.
     pub touched: Vec<PartitionNo>,
+}
+
+impl Next {
+    /// What partitions need to know of it.
+    pub fn share(&self) -> EpochShare {
+        share_of(&self.catalog, &self.tokenizer, self.epoch)
+    }
 }
 
 impl CatalogHome {
@@ -92,7 +110,8 @@ impl Engine {
     /// Makes the first layout of an index: its catalog, in the partition that holds it.
     async fn create_first(&self, place: Place, catalog: Catalog) -> Result<Answer, EngineError> {
         self.make_folder(place).await?;
-        let share = share_of(&catalog, Epoch(0));
+        let tokenizer = self.tokenizer(&catalog.settings, None).await?;
+        let share = share_of(&catalog, &tokenizer, Epoch(0));
         answer_as!(self.handle_partition(place, PartitionQuestion::Open(share)).await, Answer::PartitionOpened(..) => ())?;
         let mut txn = self.partition(place)?.store().begin_write().map_err(PartitionError::from)?;
         catalog.store(None, &mut txn)?;
@@ -135,8 +154,9 @@ impl Engine {
             disk.remove_dir_all(&place.folder(&self.config.root)).await?;
         }
         let Some((place, catalog, epoch, record)) = found else { return Err(EngineError::Gone) };
-        let store_bytes = self.open_partitions(place, &catalog, epoch).await?;
-        let view = self.view_of(index, place.layout, epoch, &catalog, store_bytes);
+        let tokenizer = self.tokenizer(&catalog.settings, None).await?;
+        let store_bytes = self.open_partitions(place, &share_of(&catalog, &tokenizer, epoch), &catalog).await?;
+        let view = self.view_of(place, epoch, &catalog, &tokenizer, store_bytes);
         let committed = Committed { catalog: Rc::new(catalog), view: view.clone() };
         let home = CatalogHome {
             committed: RefCell::new(committed),
@@ -161,9 +181,20 @@ impl Engine {
         Ok(Some((place, catalog, Epoch(snapshot.epoch()), load_record(&snapshot)?)))
     }
 
+    /// What cuts texts under these settings; `before` is the state that had others.
+    async fn tokenizer(
+        &self,
+        settings: &Arc<Settings>,
+        before: Option<&IndexView>,
+    ) -> Result<Arc<TextTokenizer>, EngineError> {
+        doing("tokenizer");
+        let before = before.map(|view| (&view.settings, &view.tokenizer));
+        let tokenizer = shared::tokenizer(&*self.runtime, settings, before).await;
+        tokenizer.map_err(|error| EngineError::Storage(error.to_string()))
+    }
+
     /// Opens all partitions of a layout at an epoch; answers the bytes in use.
-    async fn open_partitions(&self, place: Place, catalog: &Catalog, epoch: Epoch) -> Result<u64, EngineError> {
-        let share = share_of(catalog, epoch);
+    async fn open_partitions(&self, place: Place, share: &EpochShare, catalog: &Catalog) -> Result<u64, EngineError> {
         let opened = partitions(place, catalog.partition_count()).map(|place| {
             let share = share.clone();
             async move {
@@ -181,17 +212,19 @@ impl Engine {
 
     pub(super) fn view_of(
         &self,
-        index: Uuid,
-        layout: u32,
+        place: Place,
         epoch: Epoch,
         catalog: &Catalog,
+        tokenizer: &Arc<TextTokenizer>,
         store_bytes: u64,
     ) -> IndexView {
+        let Place { index, layout, .. } = place;
         IndexView {
             id: index,
             epoch,
             primary_key: catalog.primary_key.clone(),
             settings: catalog.settings.clone(),
+            tokenizer: tokenizer.clone(),
             fields: catalog.fields.clone(),
             created_at: catalog.created_at,
             updated_at: catalog.updated_at,
@@ -253,6 +286,7 @@ impl Engine {
         let epoch = Epoch(view.epoch.0 + 1);
         let settings = batch.settings.clone().unwrap_or_else(|| catalog.settings.clone());
         let embedders = self.embedder_states(&catalog, &settings).await?;
+        let tokenizer = self.tokenizer(&settings, Some(&view)).await?;
         let reader = self.reader(first, view.epoch)?;
         let snapshot = reader.snapshot().clone();
         let mut draft = Draft::new(self.runtime.clone(), snapshot, &catalog, settings.clone(), &embedders);
@@ -283,17 +317,18 @@ impl Engine {
         next.fields = plan.fields.clone();
         next.numbers = plan.numbers.clone();
         let primary_key = next.primary_key.clone();
+        let next = Next { epoch, catalog: next, tokenizer, cleared };
         let wanted = self.partitions_wanted(&view, documents);
         // Documents that are on the move are not compared with what they were under other settings.
-        let wanted = wanted.filter(|_| !resettle::is_needed(&catalog.settings, &next.settings));
+        let wanted = wanted.filter(|_| !resettle::is_needed(&catalog.settings, &next.catalog.settings));
         let built = match wanted {
             Some(count) => {
                 home.begun.set(Some((view.layout + 1, count)));
-                self.build_anew(&view, &catalog, next, plan, (epoch, count, cleared)).await
+                self.build_anew(&view, &catalog, next, plan, count).await
             }
             None => {
                 home.begun.set(Some((view.layout, view.partition_count())));
-                self.build(&view, &catalog, next, plan, (epoch, cleared)).await
+                self.build(&view, &catalog, next, plan).await
             }
         };
         match built {
@@ -360,20 +395,20 @@ impl Engine {
         &self,
         view: &IndexView,
         catalog: &Catalog,
-        mut next: Catalog,
+        mut next: Next,
         mut plan: Plan,
-        (epoch, cleared): (Epoch, bool),
     ) -> Result<Pending, EngineError> {
+        let cleared = next.cleared;
         let first = Place { index: view.id, layout: view.layout, partition: PartitionNo(0) };
         let count = view.partition_count();
         let redo = cleared
-            || reindex::is_needed(&plan.fields, &catalog.settings, &next.settings)
-            || resettle::is_needed(&catalog.settings, &next.settings);
+            || reindex::is_needed(&plan.fields, &catalog.settings, &next.catalog.settings)
+            || resettle::is_needed(&catalog.settings, &next.catalog.settings);
         let touched: Vec<PartitionNo> = (0..count)
             .map(PartitionNo)
             .filter(|number| number.0 == 0 || redo || plan.touches(*number, count))
             .collect();
-        let share = share_of(&next, epoch);
+        let share = next.share();
         let built = touched.iter().map(|number| {
             let (place, plan) = (Place { partition: *number, ..first }, &plan);
             let begin =
@@ -384,18 +419,18 @@ impl Engine {
             }
         });
         all_done(built).await?;
-        self.embed_texts(first, &touched, catalog, &next).await?;
+        self.embed_texts(first, &touched, catalog, &next.catalog).await?;
         let finished = touched.iter().map(|number| async move {
             let place = Place { partition: *number, ..first };
             let answer = self.ask_partition(place, PartitionQuestion::Finish).await;
             answer_as!(answer, Answer::Finished(delta) => delta)
         });
         for (number, delta) in touched.iter().zip(all_done(finished).await?) {
-            next.add_delta(usize::from(number.0), &delta);
+            next.catalog.add_delta(usize::from(number.0), &delta);
         }
-        self.write_catalog(first, Some(catalog), &next, std::mem::take(&mut plan.ids), cleared).await?;
+        self.write_catalog(first, Some(catalog), &next.catalog, std::mem::take(&mut plan.ids), cleared).await?;
         plan.discard(&*self.runtime).await;
-        Ok(Pending { epoch, layout: view.layout, catalog: next, touched })
+        Ok(Pending { next, layout: view.layout, touched })
     }
 
     /// Sends one partition of `count` what changes in it.
@@ -440,12 +475,13 @@ pub(super) fn partitions(place: Place, count: u16) -> impl Iterator<Item = Place
     (0..count).map(move |number| Place { partition: PartitionNo(number), ..place })
 }
 
-/// What partitions need to know of a catalog.
-pub(super) fn share_of(catalog: &Catalog, epoch: Epoch) -> EpochShare {
+/// What partitions need to know of a catalog, and the tokenizer of its settings.
+pub(super) fn share_of(catalog: &Catalog, tokenizer: &Arc<TextTokenizer>, epoch: Epoch) -> EpochShare {
     EpochShare {
         epoch,
         fields: catalog.fields.clone(),
         settings: catalog.settings.clone(),
+        tokenizer: tokenizer.clone(),
         partition_count: catalog.partition_count(),
         embedders: catalog.embedders.clone(),
         primary_key: catalog.primary_key.clone(),

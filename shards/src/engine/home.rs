@@ -6,7 +6,6 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::time::Duration;
 
 use storage_engine::vector::Pace;
@@ -21,7 +20,6 @@ use crate::partition::{PartitionError, reindex};
 use crate::runtime::steps::doing;
 use crate::runtime::{Nanos, Queue, Runtime};
 use crate::settings::Settings;
-use crate::text::TextTokenizer;
 use crate::vectors::DocumentEmbedding;
 use crate::vectors::resettle;
 use crate::vectors::stored::{PartitionVectors, folder_of};
@@ -70,7 +68,6 @@ pub struct PartitionHome {
     built: RefCell<Option<(PartitionMemory, PreparedVectors)>>,
     /// Vectors of the newest durable state until they are published.
     unpublished: RefCell<PreparedVectors>,
-    tokenizer: RefCell<Option<(Arc<Settings>, Rc<TextTokenizer>)>>,
 }
 
 impl PartitionHome {
@@ -104,7 +101,6 @@ impl PartitionHome {
             writer: RefCell::default(),
             built: RefCell::default(),
             unpublished: RefCell::default(),
-            tokenizer: RefCell::default(),
         })
     }
 
@@ -141,26 +137,13 @@ impl PartitionHome {
         self.readers.borrow().get(&epoch).map(|(reader, _)| reader.clone())
     }
 
-    /// The tokenizer of these settings; the same one as long as they do not change.
-    fn tokenizer(&self, settings: &Arc<Settings>) -> Rc<TextTokenizer> {
-        let mut kept = self.tokenizer.borrow_mut();
-        match &*kept {
-            Some((of, tokenizer)) if Arc::ptr_eq(of, settings) => tokenizer.clone(),
-            _ => {
-                let tokenizer = Rc::new(TextTokenizer::new(settings));
-                *kept = Some((settings.clone(), tokenizer.clone()));
-                tokenizer
-            }
-        }
-    }
-
     /// Publishes the newest durable state; older ones go when they are too many or too old.
     pub fn publish(&self, share: &EpochShare) {
         let facts = EpochFacts {
             epoch: share.epoch,
             fields: share.fields.clone(),
             settings: share.settings.clone(),
-            tokenizer: self.tokenizer(&share.settings),
+            tokenizer: share.tokenizer.clone(),
             partition_count: share.partition_count,
             embedders: share.embedders.clone(),
         };
@@ -237,7 +220,7 @@ impl PartitionHome {
         let facts = WriterFacts {
             fields: share.fields.clone(),
             settings: share.settings.clone(),
-            tokenizer: self.tokenizer(&share.settings),
+            tokenizer: share.tokenizer.clone(),
             primary_key: share.primary_key.clone(),
         };
         let txn = self.store.borrow().begin_write()?;
@@ -365,10 +348,11 @@ impl PartitionHome {
         *self.store.borrow_mut() = store;
         *self.memory.borrow_mut() = memory;
         if let Some(facts) = facts.into_iter().rfind(|facts| facts.epoch <= epoch) {
-            let EpochFacts { epoch, fields, settings, partition_count, embedders, .. } = facts;
+            let EpochFacts { epoch, fields, settings, tokenizer, partition_count, embedders } = facts;
             // Readers have no use for the key.
             let primary_key = None;
-            self.publish(&EpochShare { epoch, fields, settings, partition_count, primary_key, embedders });
+            let share = EpochShare { epoch, fields, settings, tokenizer, partition_count, primary_key, embedders };
+            self.publish(&share);
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use crate::partition::writer::{PartitionDelta, RecordChunk};
 use crate::runtime::Queue;
 use crate::search::messages::{PartQuestion, PartReply};
 use crate::settings::Settings;
+use crate::text::TextTokenizer;
 use crate::timestamp::Timestamp;
 use crate::vectors::writer::{CarriedVectors, WantedText};
 use crate::vectors::{DocumentEmbedding, EmbedderStates};
@@ -65,6 +66,8 @@ pub struct EpochShare {
     pub fields: Arc<FieldsMap>,
     /// Complete settings.
     pub settings: Arc<Settings>,
+    /// What cuts texts under them.
+    pub tokenizer: Arc<TextTokenizer>,
     /// Partitions of the index.
     pub partition_count: u16,
     /// What is known of the embedders of the settings.

@@ -3,8 +3,8 @@
 
 use storage_engine::ReadTree;
 
-use super::catalog_side::{Pending, partitions, share_of};
-use super::messages::{Answer, PartitionQuestion, Place};
+use super::catalog_side::{Next, Pending, partitions};
+use super::messages::{Answer, EpochShare, PartitionQuestion, Place};
 use super::types::{EngineError, IndexView};
 use super::{Engine, all_done, answer_as};
 use crate::document::record::{Record, put_merged};
@@ -26,21 +26,23 @@ impl Engine {
         &self,
         view: &IndexView,
         catalog: &Catalog,
-        mut next: Catalog,
+        mut next: Next,
         mut plan: Plan,
-        (epoch, count, cleared): (Epoch, u16, bool),
+        count: u16,
     ) -> Result<Pending, EngineError> {
+        let cleared = next.cleared;
         let old = Place { index: view.id, layout: view.layout, partition: PartitionNo(0) };
         let first = Place { layout: view.layout + 1, ..old };
-        next.sums = vec![PartitionSums::default(); usize::from(count)];
-        next.raw_bytes = 0;
-        next.distribution.clear();
+        next.catalog.sums = vec![PartitionSums::default(); usize::from(count)];
+        next.catalog.raw_bytes = 0;
+        next.catalog.distribution.clear();
         // Left over from a batch that was not committed.
         self.discard_layout(first, count).await?;
         let folder = first.folder(&self.config.root);
         self.runtime.disk().create_dir_all(&folder).await?;
         self.runtime.disk().sync_dir(&Place::index_folder(&self.config.root, view.id)).await?;
-        let (empty, share) = (share_of(&next, Epoch(0)), share_of(&next, epoch));
+        let share = next.share();
+        let empty = EpochShare { epoch: Epoch(0), ..share.clone() };
         for place in partitions(first, count) {
             let opened = self.ask_partition(place, PartitionQuestion::Open(empty.clone())).await;
             answer_as!(opened, Answer::PartitionOpened(..) => ())?;
@@ -58,22 +60,22 @@ impl Engine {
             self.send_documents(first, count, stored, Some(&plan)).await?;
         }
         let all: Vec<PartitionNo> = (0..count).map(PartitionNo).collect();
-        self.embed_texts(first, &all, catalog, &next).await?;
+        self.embed_texts(first, &all, catalog, &next.catalog).await?;
         let finished = partitions(first, count).map(|place| async move {
             let answer = self.ask_partition(place, PartitionQuestion::Finish).await;
             answer_as!(answer, Answer::Finished(delta) => delta)
         });
         for (number, delta) in all_done(finished).await?.iter().enumerate() {
-            next.add_delta(number, delta);
+            next.catalog.add_delta(number, delta);
         }
         if !cleared {
             self.copy_ids(first, &reader).await?;
         }
         debug_assert_eq!(catalog.partition_count(), 1, "only an index of one partition is laid out anew");
-        self.write_catalog(first, None, &next, std::mem::take(&mut plan.ids), false).await?;
+        self.write_catalog(first, None, &next.catalog, std::mem::take(&mut plan.ids), false).await?;
         plan.discard(&*self.runtime).await;
         let touched = (0..count).map(PartitionNo).collect();
-        Ok(Pending { epoch, layout: first.layout, catalog: next, touched })
+        Ok(Pending { next, layout: first.layout, touched })
     }
 
     /// Sends the documents of `old` with the changes of `plan`, by rising number. Without a plan their vectors follow.

@@ -16,7 +16,6 @@ use super::types::{EngineError, IndexView};
 use super::{Engine, answer_as};
 use crate::ids::{Epoch, PartitionNo};
 use crate::partition::reader::PartitionReader;
-use crate::query::Cutter;
 use crate::runtime::{Nanos, Queue, Runtime};
 use crate::search::ask::Numbers;
 use crate::search::federated::{
@@ -27,42 +26,11 @@ use crate::search::{
     Ask, Asked, FacetSearchRequest, KnownFacts, Pacer, PartQuestion, PartReply, Planner, SearchAnswer, SearchError,
     SearchRequest, SearchedIndex, SimilarAnswer, SimilarRequest, answer_part,
 };
-use crate::settings::Settings;
-use crate::text::TextTokenizer;
 
-/// Planners kept on one core.
-const PLANNERS_MAX: usize = 64;
 /// Indexes of which one core remembers what their dictionaries said.
 const KNOWN_MAX: usize = 16;
 /// How often a search begins anew because the index has moved on too far in the meantime.
 const ATTEMPTS_MAX: u32 = 3;
-
-/// Planners by the settings that they were made of. Settings are immutable and shared, so the same place in memory means the
-/// same settings as long as the planner's own reference keeps them there.
-#[derive(Default)]
-pub(super) struct PlannerCache(RefCell<Vec<(Arc<Settings>, Rc<Planner>)>>);
-
-impl PlannerCache {
-    fn get(&self, settings: &Arc<Settings>) -> Rc<Planner> {
-        let mut kept = self.0.borrow_mut();
-        if let Some(at) = kept.iter().position(|(of, _)| Arc::ptr_eq(of, settings)) {
-            // The one used last stands last.
-            kept[at..].rotate_left(1);
-        } else {
-            if kept.len() >= PLANNERS_MAX {
-                kept.remove(0);
-            }
-            let earlier = settings
-                .synonym_stop_words
-                .as_ref()
-                .map(|words| TextTokenizer::new(&Settings { stop_words: words.clone(), ..Settings::clone(settings) }));
-            let of_synonyms = earlier.as_ref().map(|tokenizer| tokenizer as &dyn Cutter);
-            let planner = Planner::new(settings, Box::new(TextTokenizer::new(settings)), of_synonyms);
-            kept.push((settings.clone(), Rc::new(planner)));
-        }
-        kept[kept.len() - 1].1.clone()
-    }
-}
 
 /// What is remembered of the indexes that were searched last, each at its newest epoch.
 #[derive(Default)]
@@ -112,6 +80,10 @@ fn forget(facts: Rc<KnownFacts>, runtime: &Rc<dyn Runtime>) {
 }
 
 impl Engine {
+    async fn planner(&self, view: &IndexView) -> Result<Arc<Planner>, SearchError> {
+        self.planners.get(view, &self.runtime).await
+    }
+
     /// What is remembered of a view's epoch. Where that took the place of another, the answers of that are let go of.
     fn known_facts(&self, view: &IndexView) -> Rc<KnownFacts> {
         let (facts, moved_on) = self.known.get(view, &self.runtime);
@@ -140,7 +112,7 @@ impl Engine {
                 return Ok(answer);
             }
             let asker = Asker { engine: self, view, gone: Cell::new(false) };
-            let (planner, known) = (self.planners.get(&view.settings), self.known_facts(view));
+            let (planner, known) = (self.planner(view).await?, self.known_facts(view));
             let searched = self.searched(view, &planner, &known);
             let pacer = RuntimePacer(self.runtime.clone());
             match crate::search::search(&searched, &asked.request, &asker, &pacer).await {
@@ -169,7 +141,7 @@ impl Engine {
         for attempt in 1.. {
             let view = latest.as_ref().unwrap_or(index);
             let asker = Asker { engine: self, view, gone: Cell::new(false) };
-            let planner = self.planners.get(&view.settings);
+            let planner = self.planner(view).await?;
             let pacer = RuntimePacer(self.runtime.clone());
             let known = self.known_facts(view);
             let searched = self.searched(view, &planner, &known);
@@ -196,7 +168,10 @@ impl Engine {
         for attempt in 1.. {
             let askers: Vec<Asker<'_>> =
                 views.iter().map(|view| Asker { engine: self, view, gone: Cell::new(false) }).collect();
-            let planners: Vec<Rc<Planner>> = views.iter().map(|view| self.planners.get(&view.settings)).collect();
+            let mut planners: Vec<Arc<Planner>> = Vec::with_capacity(views.len());
+            for view in &views {
+                planners.push(self.planner(view).await?);
+            }
             let known: Vec<Rc<KnownFacts>> = views.iter().map(|view| self.known_facts(view)).collect();
             let access = views.iter().zip(&planners).zip(&known).zip(&askers);
             let access: Vec<FederatedAccess<'_>> = access
@@ -217,9 +192,11 @@ impl Engine {
         Err(SearchError::Partition("the indexes move on too fast".into()).into())
     }
 
-    /// Scores the hits of a query by what all instances know, see [`score_together`].
+    /// Scores the hits of a query by what all instances know, see [`score_together`]. They keep their scores where the query
+    /// cannot be planned.
     pub async fn score_together(&self, index: &IndexView, shares: &Shares, parts: &mut [Part]) -> Vec<Rescored> {
-        let (planner, known) = (self.planners.get(&index.settings), self.known_facts(index));
+        let Ok(planner) = self.planner(index).await else { return Vec::new() };
+        let known = self.known_facts(index);
         let pacer = RuntimePacer(self.runtime.clone());
         score_together(&self.searched(index, &planner, &known), shares, parts, &pacer).await
     }
@@ -233,7 +210,7 @@ impl Engine {
         for attempt in 1.. {
             let view = latest.as_ref().unwrap_or(index);
             let asker = Asker { engine: self, view, gone: Cell::new(false) };
-            let (planner, known) = (self.planners.get(&view.settings), self.known_facts(view));
+            let (planner, known) = (self.planner(view).await?, self.known_facts(view));
             let searched = self.searched(view, &planner, &known);
             let pacer = RuntimePacer(self.runtime.clone());
             let answer = crate::search::search_similar(&searched, &request, &asker, &pacer).await;

@@ -14,6 +14,7 @@ use crate::ids::{CoreId, DocId, Epoch, PartitionNo};
 use crate::network_shards::KeptShards;
 use crate::partition::PartitionError;
 use crate::settings::Settings;
+use crate::text::TextTokenizer;
 use crate::timestamp::Timestamp;
 use crate::vectors::{EmbedderStates, VectorSums};
 
@@ -29,6 +30,8 @@ pub struct IndexView {
     pub primary_key: Option<String>,
     /// Complete settings.
     pub settings: Arc<Settings>,
+    /// What cuts texts under them.
+    pub tokenizer: Arc<TextTokenizer>,
     /// All names met so far.
     pub fields: Arc<FieldsMap>,
     /// When the index was made.

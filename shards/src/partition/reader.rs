@@ -43,7 +43,7 @@ pub struct EpochFacts {
     /// Complete settings.
     pub settings: Arc<Settings>,
     /// The tokenizer of these settings.
-    pub tokenizer: Rc<TextTokenizer>,
+    pub tokenizer: Arc<TextTokenizer>,
     /// Partitions of the index.
     pub partition_count: u16,
     /// What is known of the embedders of the settings.
@@ -131,7 +131,7 @@ impl PartitionReader {
     }
 
     /// The index's tokenizer at this epoch.
-    pub fn tokenizer(&self) -> &Rc<TextTokenizer> {
+    pub fn tokenizer(&self) -> &Arc<TextTokenizer> {
         &self.facts.tokenizer
     }
 

@@ -39,7 +39,7 @@ struct FieldRole {
 
 /// Turns documents into words under fixed settings.
 pub struct WordReader {
-    tokenizer: Rc<TextTokenizer>,
+    tokenizer: Arc<TextTokenizer>,
     settings: Arc<Settings>,
     /// By field; as long as the part of the names seen so far.
     roles: Vec<FieldRole>,
@@ -85,7 +85,7 @@ impl DocumentWords {
 
 impl WordReader {
     /// A reader under these settings.
-    pub fn new(settings: Arc<Settings>, tokenizer: Rc<TextTokenizer>) -> Self {
+    pub fn new(settings: Arc<Settings>, tokenizer: Arc<TextTokenizer>) -> Self {
         Self { tokenizer, settings, roles: Vec::new(), paths: Paths::default(), walk: WalkState::default() }
     }
 
@@ -168,22 +168,21 @@ impl WordReader {
         Ok(())
     }
 
-    /// The words of a document, cut on another thread by a tokenizer of its own, with the terms that their numbers refer to;
-    /// `None` when that did not work.
+    /// The words of a document, cut on another thread, with the terms that their numbers refer to; `None` when that did not
+    /// work.
     async fn cut_aside(
         &self,
         runtime: &dyn Runtime,
         names: &Arc<FieldsMap>,
         record: Record<'_>,
     ) -> Option<(Terms, DocumentWords)> {
-        let (settings, names, mut bytes) =
-            (self.settings.clone(), names.clone(), Vec::with_capacity(record.byte_len()));
+        let (settings, tokenizer, names) = (self.settings.clone(), self.tokenizer.clone(), names.clone());
+        let mut bytes = Vec::with_capacity(record.byte_len());
         let fields: Vec<_> = record.fields().collect();
         put_record(&mut bytes, fields.into_iter());
         let cut = Arc::new(OnceLock::new());
         let place = cut.clone();
         let job = Box::new(move || {
-            let tokenizer = Rc::new(TextTokenizer::new(&settings));
             let (mut terms, mut words) = (Terms::default(), DocumentWords::default());
             let record = Record::parse(&bytes).map_err(PartitionError::from);
             let mut reader = WordReader::new(settings, tokenizer);

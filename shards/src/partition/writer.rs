@@ -130,7 +130,7 @@ pub struct WriterFacts {
     /// The settings in force.
     pub settings: Arc<Settings>,
     /// Their tokenizer.
-    pub tokenizer: Rc<TextTokenizer>,
+    pub tokenizer: Arc<TextTokenizer>,
     /// The field that identifies documents, once known.
     pub primary_key: Option<String>,
 }

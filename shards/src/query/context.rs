@@ -16,8 +16,8 @@ const SYNONYM_KEY_WORDS_MAX: usize = 3;
 /// Normalised synonyms: words of the key -> values, each a list of words.
 pub type Synonyms = AHashMap<Vec<String>, Vec<Vec<String>>>;
 
-/// Cuts texts as an index does.
-pub trait Cutter {
+/// Cuts texts as an index does, on any thread.
+pub trait Cutter: Send + Sync {
     /// The tokens of a text that is in one of `languages` (`None`: any).
     fn tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>>;
     /// The first `count` tokens of a text, at a cost that does not grow with the rest of it.

@@ -15,6 +15,7 @@ use storage_engine::Disk;
 
 use crate::ids::CoreId;
 
+mod aside;
 mod cores;
 mod glommio;
 mod host;
@@ -29,6 +30,7 @@ pub mod steps;
 mod tests;
 mod untrusted;
 
+pub use aside::aside;
 pub use cores::{CoresConfig, CoresHandle, DiskFactory, StartError, run_cores};
 pub use once::{OnceReceiver, OnceSender, once};
 pub use pace::{RuntimePace, pause_at};

@@ -28,7 +28,7 @@ use crate::rank::classes::{ANY_CLASS, NodeDocs};
 use crate::rank::sort_source::SortSource;
 use crate::rank::{RankPlan, RankedPart, Ranker, SortBy, SortValue};
 use crate::runtime::steps::doing;
-use crate::text::{TextTokenizer, segmenter};
+use crate::text::segmenter;
 use crate::vectors::PartitionVectors;
 
 /// Distinct groups whose members are looked up between two looks at whether others wait.
@@ -51,6 +51,9 @@ pub trait SearchPartition: TermSource + FacetSource {
 
     /// Cuts texts as the index does.
     fn cutter(&self) -> &dyn Cutter;
+
+    /// The same, for another thread.
+    fn cutter_aside(&self) -> Arc<dyn Cutter>;
 
     /// The answers to questions about words that were given at this epoch; `None` for a partition that forgets.
     fn kept_answers(&self) -> Option<&KeptAnswers> {
@@ -414,20 +417,20 @@ async fn write_hit(
     }
 }
 
-/// Marks up a long document on a thread of its own, with a tokenizer of its own.
+/// Marks up a long document on another thread.
 async fn write_long_hit(
     partition: &dyn SearchPartition,
     (plan, pacer): (&Arc<FormatPlan>, &dyn Pacer),
     fields: Vec<(FieldId, Vec<u8>)>,
     extras: HitExtras,
 ) -> Result<Vec<u8>, String> {
-    let (plan, names, settings) = (plan.clone(), partition.fields().clone(), FacetSource::settings(partition).clone());
+    let (plan, names, cutter) = (plan.clone(), partition.fields().clone(), partition.cutter_aside());
     let written = Arc::new(OnceLock::new());
     let place = written.clone();
     let job = Box::new(move || {
-        let (tokenizer, mut hit) = (TextTokenizer::new(&settings), Vec::new());
+        let mut hit = Vec::new();
         let fields = fields.iter().map(|(field, value)| (*field, value.as_slice()));
-        HitWriter::new(&plan, &names, &tokenizer).write(fields, extras, &mut hit);
+        HitWriter::new(&plan, &names, &*cutter).write(fields, extras, &mut hit);
         let _ = place.set(hit);
     });
     pacer.aside(job).await?;

@@ -16,21 +16,21 @@ use crate::query::context::{Synonyms, normalise_synonyms};
 use crate::query::{Cutter, FieldTable, ParsedQuery, QueryContext, QueryGraph};
 use crate::rank::{RankPlan, RuleList, SortBy};
 use crate::settings::{ProximityPrecision, Settings, matches_pattern};
-use crate::text::{TextTokenizer, segmenter};
+use crate::text::segmenter;
 
 /// Longer query texts are cut on another thread.
 const LONG_QUERY_BYTES: usize = 8 << 10;
 
 /// What planning needs of an index's settings besides themselves; costs a little to make, so it is kept while they last.
 pub struct Planner {
-    cutter: Box<dyn Cutter>,
+    cutter: Arc<dyn Cutter>,
     synonyms: Synonyms,
 }
 
 impl Planner {
     /// The planner of an index with these settings, cut by a tokenizer set up from them. `of_synonyms` cuts the synonyms
     /// where these were read under other stop words.
-    pub fn new(settings: &Settings, cutter: Box<dyn Cutter>, of_synonyms: Option<&dyn Cutter>) -> Self {
+    pub fn new(settings: &Settings, cutter: Arc<dyn Cutter>, of_synonyms: Option<&dyn Cutter>) -> Self {
         let synonyms = normalise_synonyms(settings, of_synonyms.unwrap_or(&*cutter));
         Self { cutter, synonyms }
     }
@@ -56,7 +56,7 @@ impl Planner {
         let text = request.query.as_deref().unwrap_or("");
         if text.len() > LONG_QUERY_BYTES {
             let languages = query_languages(request, settings, fields);
-            if let Some(parsed) = parse_aside(text, languages, settings, pacer).await {
+            if let Some(parsed) = self.parse_aside(text, languages, settings, pacer).await {
                 return QueryGraph::sketch(&parsed, &self.context(settings), settings, request.matching_strategy);
             }
         } else if segmenter::must_be_loaded(text.as_bytes()) {
@@ -65,40 +65,34 @@ impl Planner {
         self.sketch(request, settings, fields)
     }
 
+    /// Cuts a text on another thread; `None` when no thread is free. However few words of it are used, its language is told by
+    /// all of it, and a text without blanks is cut as a whole.
+    async fn parse_aside(
+        &self,
+        text: &str,
+        languages: Option<Vec<Language>>,
+        settings: &Settings,
+        pacer: &dyn Pacer,
+    ) -> Option<ParsedQuery> {
+        // All that parsing depends on beside the cutter.
+        let settings = Settings { prefix_search: settings.prefix_search, ..Settings::default() };
+        let (text, cutter) = (text.to_owned(), self.cutter.clone());
+        let parsed = Arc::new(OnceLock::new());
+        let place = parsed.clone();
+        let job = Box::new(move || {
+            if segmenter::must_be_loaded(text.as_bytes()) {
+                segmenter::load();
+            }
+            let synonyms = Synonyms::default();
+            let _ = place.set(QueryContext::new(&*cutter, &synonyms, &settings).parse(&text, languages.as_deref()));
+        });
+        pacer.aside(job).await.ok()?;
+        Arc::into_inner(parsed).and_then(OnceLock::into_inner)
+    }
+
     fn context(&self, settings: &Settings) -> QueryContext<'_> {
         QueryContext::new(&*self.cutter, &self.synonyms, settings)
     }
-}
-
-/// Cuts a text by a tokenizer of its own on another thread; `None` when no thread is free. However few words of it are used, its
-/// language is told by all of it, and a text without blanks is cut as a whole.
-async fn parse_aside(
-    text: &str,
-    languages: Option<Vec<Language>>,
-    settings: &Settings,
-    pacer: &dyn Pacer,
-) -> Option<ParsedQuery> {
-    // All that cutting depends on.
-    let settings = Settings {
-        stop_words: settings.stop_words.clone(),
-        separator_tokens: settings.separator_tokens.clone(),
-        non_separator_tokens: settings.non_separator_tokens.clone(),
-        dictionary: settings.dictionary.clone(),
-        prefix_search: settings.prefix_search,
-        ..Settings::default()
-    };
-    let text = text.to_owned();
-    let parsed = Arc::new(OnceLock::new());
-    let place = parsed.clone();
-    let job = Box::new(move || {
-        if segmenter::must_be_loaded(text.as_bytes()) {
-            segmenter::load();
-        }
-        let (tokenizer, synonyms) = (TextTokenizer::new(&settings), Synonyms::default());
-        let _ = place.set(QueryContext::new(&tokenizer, &synonyms, &settings).parse(&text, languages.as_deref()));
-    });
-    pacer.aside(job).await.ok()?;
-    Arc::into_inner(parsed).and_then(OnceLock::into_inner)
 }
 
 /// The languages that the request names; `None` when it says nothing of them. An empty list is one: texts that are shown are

@@ -1,5 +1,7 @@
 //! A partition's reader as a search sees it.
 
+use std::sync::Arc;
+
 use charabia::{Language, Token};
 use smallvec::SmallVec;
 
@@ -44,6 +46,10 @@ impl SearchPartition for PartitionReader {
 
     fn cutter(&self) -> &dyn Cutter {
         &**self.tokenizer()
+    }
+
+    fn cutter_aside(&self) -> Arc<dyn Cutter> {
+        self.tokenizer().clone()
     }
 
     fn kept_answers(&self) -> Option<&KeptAnswers> {

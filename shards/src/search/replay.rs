@@ -6,6 +6,7 @@ use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use charabia::{Language, Token, Tokenizer, TokenizerBuilder};
@@ -31,7 +32,7 @@ use crate::settings::{Settings, matches_pattern};
 #[derive(Clone)]
 struct TestCutter {
     tokenizer: &'static Tokenizer<'static>,
-    rules: Rc<Vec<(Vec<String>, Vec<Language>)>>,
+    rules: Arc<Vec<(Vec<String>, Vec<Language>)>>,
 }
 
 impl TestCutter {
@@ -55,7 +56,7 @@ impl TestCutter {
             let languages = rule.locales.iter().filter_map(Language::from_code).collect();
             (rule.attribute_patterns.clone(), languages)
         });
-        Self { tokenizer: Box::leak(Box::new(builder.build())), rules: Rc::new(rules.collect()) }
+        Self { tokenizer: Box::leak(Box::new(builder.build())), rules: Arc::new(rules.collect()) }
     }
 }
 
@@ -142,6 +143,10 @@ impl SearchPartition for MemPartition {
     }
     fn cutter(&self) -> &dyn Cutter {
         &self.cutter
+    }
+
+    fn cutter_aside(&self) -> Arc<dyn Cutter> {
+        Arc::new(self.cutter.clone())
     }
 }
 
@@ -238,7 +243,7 @@ impl MemIndex {
         });
         Self {
             partitions: partitions.collect(),
-            planner: Planner::new(settings, Box::new(cutter.clone()), None),
+            planner: Planner::new(settings, Arc::new(cutter.clone()), None),
             known: KnownFacts::default(),
             embedders: Default::default(),
             settings: settings.clone(),

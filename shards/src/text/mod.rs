@@ -8,6 +8,8 @@ mod dictionary_walk;
 pub mod morphology;
 pub mod postings;
 pub mod segmenter;
+mod separators;
+pub mod shared;
 #[cfg(test)]
 pub(crate) mod textbook;
 pub mod tokenizer;

@@ -5,6 +5,7 @@
 //! of the time, because no token has to be built and no language detected. A property test holds the two equal.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use charabia::{Language, Normalize, Segment, SeparatorKind, Token, TokenKind};
 use self_cell::self_cell;
 
 use super::morphology::{self, Morphology, Recut};
+use super::separators::Separators;
 use crate::settings::{Settings, matches_pattern};
 
 /// What one token means for positions.
@@ -61,22 +63,12 @@ impl<'t> Iterator for Segments<'_, 't> {
 /// The texts that a tokenizer refers to.
 struct Sources {
     stop_words: Option<fst::Set<Vec<u8>>>,
-    separators: Option<Vec<String>>,
+    separators: Option<Separators>,
 }
 
 self_cell!(
-    struct Separators {
-        owner: Sources,
-        #[covariant]
-        dependent: Strings,
-    }
-);
-
-type Strings<'a> = Option<Vec<&'a str>>;
-
-self_cell!(
     struct Normalisers {
-        owner: Separators,
+        owner: Sources,
         #[covariant]
         dependent: Options,
     }
@@ -94,8 +86,8 @@ struct Options<'a> {
 /// dictionary 730.
 const LONG_WAY_WORK: usize = 8;
 
-/// The tokenizer of one index. Not cheap to build (an automaton when separators or dictionary words are set): keep it for an
-/// epoch.
+/// The tokenizer of one index. Not cheap to build (an automaton when separators or dictionary words are set, a set of stop
+/// words): an index has one for all cores, which [`super::shared`] makes.
 pub struct TextTokenizer {
     normalisers: Normalisers,
     /// Finds separators, and words that are cut in one piece; `None` for the default separators alone.
@@ -112,14 +104,28 @@ impl TextTokenizer {
     }
 
     pub(super) fn with_morphology(settings: &Settings, morphology: Option<Arc<Morphology>>) -> Self {
-        let sources = Sources { stop_words: stop_word_set(settings), separators: effective_separators(settings) };
+        let sources =
+            Sources { stop_words: stop_word_set(&settings.stop_words), separators: Separators::new(settings) };
         let plain = sources.separators.is_none() && settings.dictionary.is_empty();
-        let automaton = if plain { None } else { automaton(sources.separators.as_deref(), &settings.dictionary) };
+        let automaton = if plain { None } else { automaton(sources.separators.as_ref(), &settings.dictionary) };
         let rules = settings.localized_attributes.iter().flatten().map(|rule| {
             let languages = rule.locales.iter().filter_map(Language::from_code).collect();
             (rule.attribute_patterns.clone(), languages)
         });
         Self { normalisers: normalisers(sources), automaton, morphology, rules: rules.collect(), plain }
+    }
+
+    /// A tokenizer that differs from this one by its stop words.
+    pub fn with_stop_words(&self, stop_words: &BTreeSet<String>) -> Self {
+        let separators = self.normalisers.borrow_owner().separators.clone();
+        Self {
+            normalisers: normalisers(Sources { stop_words: stop_word_set(stop_words), separators }),
+            // What the automaton consists of is shared.
+            automaton: self.automaton.clone(),
+            morphology: self.morphology.clone(),
+            rules: self.rules.clone(),
+            plain: self.plain,
+        }
     }
 
     /// The languages that the first matching rule of `localizedAttributes` allows in a field; `None` lets the text decide.
@@ -155,7 +161,7 @@ impl TextTokenizer {
         languages: Option<&'s [Language]>,
     ) -> impl Iterator<Item = Token<'t>> + use<'s, 't> {
         let normaliser = &self.normalisers.borrow_dependent().indexed;
-        self.segments(text, languages).map(move |token| token.normalize(normaliser))
+        self.segments(text, languages).map(move |token| self.normalize(token, normaliser))
     }
 
     /// The tokens of a text that is shown: stop words are words, and each token knows how long its characters were.
@@ -164,7 +170,7 @@ impl TextTokenizer {
             return self.tokens(text, languages);
         }
         let normaliser = &self.normalisers.borrow_dependent().shown;
-        self.segments(text, languages).map(|token| token.normalize(normaliser)).collect()
+        self.segments(text, languages).map(|token| self.normalize(token, normaliser)).collect()
     }
 
     /// Calls `each` with every piece of a text in order, until it breaks off. `scratch` is overwritten.
@@ -201,8 +207,15 @@ impl TextTokenizer {
         }
     }
 
+    fn normalize<'t>(&self, token: Token<'t>, option: &NormalizerOption<'_>) -> Token<'t> {
+        match &self.normalisers.borrow_owner().separators {
+            Some(separators) => separators.normalize(token, option),
+            None => token.normalize(option),
+        }
+    }
+
     fn stop_words(&self) -> Option<&fst::Set<Vec<u8>>> {
-        self.normalisers.borrow_owner().borrow_owner().stop_words.as_ref()
+        self.normalisers.borrow_owner().stop_words.as_ref()
     }
 
     fn visit_ascii(
@@ -255,28 +268,32 @@ impl TextTokenizer {
     }
 }
 
+impl fmt::Debug for TextTokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TextTokenizer").finish_non_exhaustive()
+    }
+}
+
 fn normalisers(sources: Sources) -> Normalisers {
-    let separators = Separators::new(sources, |sources| {
-        sources.separators.as_ref().map(|separators| separators.iter().map(String::as_str).collect())
-    });
-    Normalisers::new(separators, |owner| {
+    Normalisers::new(sources, |sources| {
+        // Other separators than the default ones are told by their set.
+        let separators: Option<&[&str]> = sources.separators.as_ref().map(|_| [].as_slice());
         let option = |stop_words, create_char_map| NormalizerOption {
             create_char_map,
             lossy: true,
-            classifier: ClassifierOption { stop_words, separators: owner.borrow_dependent().as_deref() },
+            classifier: ClassifierOption { stop_words, separators },
         };
-        let stop_words = owner.borrow_owner().stop_words.as_ref();
         // The bytes are those of a set already.
-        let stop_words = stop_words.and_then(|set| fst::Set::new(set.as_fst().as_bytes()).ok());
+        let stop_words = sources.stop_words.as_ref().and_then(|set| fst::Set::new(set.as_fst().as_bytes()).ok());
         Options { indexed: option(stop_words, false), shown: option(None, true) }
     })
 }
 
 /// Finds separators and the words of the setting `dictionary`, the longest first.
-fn automaton(separators: Option<&[String]>, dictionary: &BTreeSet<String>) -> Option<AhoCorasick> {
+fn automaton(separators: Option<&Separators>, dictionary: &BTreeSet<String>) -> Option<AhoCorasick> {
     let words = dictionary.iter().map(String::as_str);
     let patterns: Vec<&str> = match separators {
-        Some(separators) => words.chain(separators.iter().map(String::as_str)).collect(),
+        Some(separators) => words.chain(separators.texts()).collect(),
         None => words.chain(DEFAULT_SEPARATORS.iter().copied()).collect(),
     };
     let patterns = patterns.into_iter().filter(|text| !text.is_empty());
@@ -290,18 +307,9 @@ pub fn normalise_stop_word(word: &str) -> String {
     word.normalize(&NormalizerOption { lossy: false, ..NormalizerOption::default() }).into_owned()
 }
 
-fn stop_word_set(settings: &Settings) -> Option<fst::Set<Vec<u8>>> {
+fn stop_word_set(stop_words: &BTreeSet<String>) -> Option<fst::Set<Vec<u8>>> {
     // A set without entries would be built just as well; none spares a lookup for each word.
-    if settings.stop_words.is_empty() { None } else { fst::Set::from_iter(settings.stop_words.iter()).ok() }
-}
-
-fn effective_separators(settings: &Settings) -> Option<Vec<String>> {
-    if settings.separator_tokens.is_empty() && settings.non_separator_tokens.is_empty() {
-        return None;
-    }
-    let defaults = DEFAULT_SEPARATORS.iter().map(|text| (*text).to_owned());
-    let all = defaults.chain(settings.separator_tokens.iter().cloned());
-    Some(all.filter(|text| !settings.non_separator_tokens.contains(text)).collect())
+    if stop_words.is_empty() { None } else { fst::Set::from_iter(stop_words).ok() }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -407,6 +415,24 @@ mod tests {
         assert_eq!(words(&settings, "fooxxbar"), ["foo", "bar"]);
         let settings = Settings { dictionary: set(&["potato"]), ..Settings::default() };
         assert_eq!(words(&settings, "sweetpotatoes"), ["sweet", "potato", "es"]);
+    }
+
+    /// It shares the automaton, and must not differ in anything else from one that is built.
+    #[test]
+    fn other_stop_words_leave_the_rest_as_it_is() {
+        let dictionary =
+            Settings { dictionary: set(&["j. r."]), separator_tokens: set(&["xx"]), ..Settings::default() };
+        for settings in [Settings::default(), dictionary] {
+            let settings = Settings { stop_words: set(&["the"]), ..settings };
+            let other = Settings { stop_words: set(&["of"]), ..settings.clone() };
+            let (built, derived) =
+                (TextTokenizer::new(&other), TextTokenizer::new(&settings).with_stop_words(&other.stop_words));
+            for text in ["the lord of j. r. Tolkienxxthe élan", "the lord of the rings"] {
+                assert_eq!(reference(&derived, text), reference(&built, text));
+                assert_eq!(pieces(&derived, text), pieces(&built, text));
+            }
+            assert!(pieces(&derived, "the of").iter().any(|piece| piece == "StopWord"));
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub(super) struct Envelope<'r> {
     pub(super) answer: SearchAnswer,
     /// The time it took.
     pub(super) took: Duration,
+    /// What of that it took to put the hits in the order of a person.
+    pub(super) personalization: Option<Duration>,
     /// A number of this answer alone.
     pub(super) request_uid: String,
     /// Which index was searched, for those who want it.
@@ -53,7 +55,11 @@ impl Envelope<'_> {
             member(&mut out, "metadata", metadata);
         }
         if self.shows_performance {
-            member(&mut out, "performanceDetails", &json!({"search": format!("{:.2?}", self.took)}));
+            let mut details = json!({"search": format!("{:.2?}", self.took)});
+            if let Some(took) = self.personalization {
+                details["search > personalization"] = format!("{took:.2?}").into();
+            }
+            member(&mut out, "performanceDetails", &details);
         }
         if let Some(errors) = &self.remote_errors {
             member(&mut out, "remoteErrors", errors);
@@ -102,6 +108,7 @@ mod tests {
             request: &request,
             answer,
             took: Duration::from_micros(2500),
+            personalization: None,
             request_uid: "u".into(),
             metadata: None,
             shows_performance: false,
@@ -125,6 +132,28 @@ mod tests {
         );
         assert!(numbered.get("limit").is_none());
         assert_eq!(written(PageRequest::Numbered { page: 1, hits_per_page: 0 }, answer)["totalPages"], json!(0));
+    }
+
+    #[test]
+    fn each_step_that_is_told_of_has_a_line() {
+        let request = SearchRequest::default();
+        let details = |personalization| {
+            let envelope = Envelope {
+                request: &request,
+                answer: SearchAnswer { hits: b"[]".to_vec(), ..SearchAnswer::default() },
+                took: Duration::from_micros(2500),
+                personalization,
+                request_uid: "u".into(),
+                metadata: None,
+                shows_performance: true,
+                remote_errors: None,
+                user_context: None,
+            };
+            serde_json::from_slice::<Value>(&envelope.write()).unwrap()["performanceDetails"].to_string()
+        };
+        assert_eq!(details(None), r#"{"search":"2.50ms"}"#);
+        let both = r#"{"search":"2.50ms","search > personalization":"1.25ms"}"#;
+        assert_eq!(details(Some(Duration::from_micros(1250))), both);
     }
 
     #[test]

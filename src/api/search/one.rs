@@ -88,6 +88,7 @@ impl OneSearch {
             metadata: wants_metadata(call).then(|| metadata(call, &self.uid, self.view.primary_key.as_deref())),
             shows_performance: self.shows_performance,
             remote_errors: None,
+            personalization: None,
             user_context: self.user_context.as_deref(),
         })
     }

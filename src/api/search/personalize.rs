@@ -2,7 +2,8 @@
 //!
 //! A service ([`crate::personalization`]) is told what the hits of the page show, and puts them in order; nothing else of the
 //! answer follows from what it says. It is asked when the search has left its place among those of the core, since others need
-//! not wait for it. A search never fails by it: whatever goes wrong is logged, and the hits stay as they are.
+//! not wait for it. A search never fails by it: whatever goes wrong is logged, and the hits stay as they are. A service that does not
+//! answer at all is left alone for a while.
 
 mod text;
 
@@ -74,7 +75,9 @@ pub(super) async fn personalized<'r>(call: &Call<App>, mut envelope: Envelope<'r
     }
     let began = call.app.runtime.unix_time();
     envelope.answer.hits = personalizer.in_order(search, std::mem::take(&mut envelope.answer.hits)).await;
-    envelope.took += call.app.runtime.unix_time().saturating_sub(began);
+    let took = call.app.runtime.unix_time().saturating_sub(began);
+    envelope.took += took;
+    envelope.personalization = Some(took);
     envelope
 }
 
@@ -88,6 +91,9 @@ impl Personalizer {
 
     /// The hits (a JSON array) in the order that suits this search, as far as that can be found out in time.
     async fn in_order(&self, search: String, hits: Vec<u8>) -> Vec<u8> {
+        if self.reranker.rests() {
+            return hits;
+        }
         let hits = Arc::new(hits);
         let reordered = {
             let reordered = pin!(self.reordered(search, hits.clone()));
@@ -108,9 +114,11 @@ impl Personalizer {
     async fn reordered(&self, search: String, hits: Arc<Vec<u8>>) -> Result<Option<Vec<u8>>, String> {
         let place = self.room.enter(|| self.runtime.random_u64(), pending()).await;
         let place = place.map_err(|_| "too many searches wait for the service")?;
+        // Those before may have found that the service does not answer.
+        let Some(leave) = self.reranker.leave() else { return Ok(None) };
         let (bytes, page) = (hits.len(), hits.clone());
         let Some(told) = self.beside(bytes, move || Told::of(&page, &search)).await? else { return Ok(None) };
-        let ranked = self.reranker.rank(told.question).await?;
+        let ranked = self.reranker.rank(leave, told.question).await?;
         drop(place);
         let reorder = move || {
             let first = ranked.into_iter().filter_map(|document| told.places.get(document).copied());

@@ -1,5 +1,7 @@
 //! A change to the settings of an index, from the request to the task.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use shards::error::UserError;
@@ -15,10 +17,10 @@ const MERGED: [(&str, usize); 5] =
     [("typoTolerance", 2), ("faceting", 1), ("pagination", 1), ("embedders", 2), ("chat", 2)];
 
 /// The settings that a client sent, checked, in canonical form: only the keys that were sent, null for those taken back.
-/// Serialized, it is kept with the task; it holds secrets, which [`SettingsPatch::details`] hides.
+/// Serialized, it is kept with the task; it holds secrets, which [`SettingsPatch::details`] hides. A clone is the same one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct SettingsPatch(Map<String, Value>);
+pub struct SettingsPatch(Arc<Map<String, Value>>);
 
 /// The experimental features that some settings need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +47,7 @@ impl SettingsPatch {
             sent.insert(setting.key.into(), checked(setting, &field)?);
         }
         let in_order = SETTINGS.iter().filter_map(|setting| sent.shift_remove_entry(setting.key));
-        Ok(Self(in_order.collect()))
+        Ok(Self(Arc::new(in_order.collect())))
     }
 
     /// Reads the body of a setting's own route: the bare value.
@@ -54,17 +56,17 @@ impl SettingsPatch {
     /// The setting's code.
     pub fn decode_one(setting: &Setting, body: &Value) -> Result<Self, ApiError> {
         let value = checked(setting, &Node::body(body))?;
-        Ok(Self(Map::from_iter([(setting.key.to_string(), value)])))
+        Ok(Self(Arc::new(Map::from_iter([(setting.key.to_string(), value)]))))
     }
 
     /// Takes one setting back to its default.
     pub fn reset(setting: &Setting) -> Self {
-        Self(Map::from_iter([(setting.key.to_string(), Value::Null)]))
+        Self(Arc::new(Map::from_iter([(setting.key.to_string(), Value::Null)])))
     }
 
     /// Takes every setting back to its default.
     pub fn reset_all() -> Self {
-        Self(SETTINGS.iter().map(|setting| (setting.key.to_string(), Value::Null)).collect())
+        Self(Arc::new(SETTINGS.iter().map(|setting| (setting.key.to_string(), Value::Null)).collect()))
     }
 
     /// Checks what needs more than types: experimental features first, then what embedders mean.
@@ -112,7 +114,7 @@ impl SettingsPatch {
 
     /// The change as a task shows it: what was sent, keys of embedders hidden.
     pub fn details(&self) -> Map<String, Value> {
-        let mut details = self.0.clone();
+        let mut details = Map::clone(&self.0);
         for (key, value) in &mut details {
             match key.as_str() {
                 "displayedAttributes" | "searchableAttributes" if value.is_null() => *value = vec!["*"].into(),
@@ -125,9 +127,10 @@ impl SettingsPatch {
 
     /// This change followed by `later`, for the details of a batch of both.
     pub fn followed_by(mut self, later: &Self) -> Self {
-        for (key, value) in &later.0 {
+        let merged = Arc::make_mut(&mut self.0);
+        for (key, value) in &*later.0 {
             let depth = MERGED.iter().find(|(name, _)| name == key).map_or(0, |(_, depth)| *depth);
-            merge(self.0.entry(key).or_insert(Value::Null), value, depth);
+            merge(merged.entry(key).or_insert(Value::Null), value, depth);
         }
         self
     }

@@ -14,6 +14,7 @@ use shards::error::UserError;
 use shards::fields::FieldsMap;
 use shards::ids::{CoreId, Epoch};
 use shards::settings::Settings;
+use shards::text::TextTokenizer;
 use shards::timestamp::Timestamp;
 use uuid::Uuid;
 
@@ -126,6 +127,7 @@ impl Indexes for FakeHandle {
                 epoch: Epoch(0),
                 primary_key: None,
                 settings: Arc::new(Settings::default()),
+                tokenizer: Arc::new(TextTokenizer::new(&Settings::default())),
                 fields: Arc::new(FieldsMap::default()),
                 created_at,
                 updated_at: created_at,

@@ -1,5 +1,6 @@
 //! Whole engines on simulated cores.
 
+mod cutting;
 mod failures;
 mod harness;
 mod model;

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::json;
 use storage_engine::Disk;
@@ -19,7 +20,7 @@ use crate::text::TextTokenizer;
 use crate::timestamp::Timestamp;
 
 /// How often a future waits before it ends.
-async fn pauses<T>(work: impl Future<Output = T>) -> (T, u32) {
+pub async fn pauses<T>(work: impl Future<Output = T>) -> (T, u32) {
     let mut work = pin!(work);
     let mut count = 0;
     poll_fn(|context| {
@@ -73,7 +74,7 @@ fn long_documents_are_cut_aside_or_in_steps() {
         assert_eq!((positions("w7", 1), positions("fox", 1)), (vec![7, 9_007, 18_007, 27_007], vec![30_000]));
         let reader = bench.reader(&view, PartitionNo(0));
         let (runtime, settings, mut terms) = (bench.engine.runtime.clone(), view.settings.clone(), Terms::default());
-        let mut cutter = WordReader::new(settings.clone(), Rc::new(TextTokenizer::new(&settings)));
+        let mut cutter = WordReader::new(settings.clone(), Arc::new(TextTokenizer::new(&settings)));
         // Whether the third pauses is left to whether others wait at its two values.
         for (doc, is_long) in [(0u32, Some(false)), (1, Some(true)), (2, None), (3, Some(true))] {
             let record = reader.record(LocalDocId(doc)).unwrap().unwrap();

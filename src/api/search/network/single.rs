@@ -161,6 +161,7 @@ impl NetworkSearch {
             metadata: metadata.and_then(|all| all.into_iter().next()),
             shows_performance: self.federation.show_performance_details,
             remote_errors,
+            personalization: None,
             user_context: self.user_context.as_deref(),
         })
     }
