@@ -32,6 +32,8 @@ pub(super) struct MergeLimits {
     pub page: (u64, u64),
     /// Whether the total is exact, so that the order is walked to its end whatever the page.
     pub exact: bool,
+    /// Whether it shows in which order documents in front of the page are met: see [`PassedOver`].
+    pub passes_over: bool,
 }
 
 impl Ranked {

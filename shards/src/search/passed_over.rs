@@ -21,10 +21,9 @@ pub(super) struct PassedOver<'p> {
 }
 
 impl<'p> PassedOver<'p> {
-    /// For an order by `plan`. Where neither a threshold nor groups leave documents out nothing depends on it.
+    /// For an order by `plan`, where the limits ask for it.
     pub fn new(plan: &'p RankPlan, limits: MergeLimits) -> Self {
-        let matters = plan.is_by_rules() && (limits.by_groups || limits.threshold.is_some());
-        let offset = if matters { usize::try_from(limits.page.0).unwrap_or(usize::MAX) } else { 0 };
+        let offset = if limits.passes_over { usize::try_from(limits.page.0).unwrap_or(usize::MAX) } else { 0 };
         Self { plan, offset, bucket: None, last: None }
     }
 

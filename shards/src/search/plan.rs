@@ -176,7 +176,7 @@ pub fn rank_plan(
     fields: FieldTable,
     wanted: usize,
 ) -> RankPlan {
-    let rules = RuleList::new(settings, &sort_by(request), request.matching_strategy, graph.term_count == 0);
+    let rules = rules(request, settings, &graph);
     let weights = match settings.searchable_attributes.iter().any(|name| name == "*") {
         true => 1,
         false => settings.searchable_attributes.len() as u32,
@@ -195,6 +195,11 @@ pub fn rank_plan(
         scores,
         vector: None,
     }
+}
+
+/// What orders the documents that a graph matches.
+pub fn rules(request: &SearchRequest, settings: &Settings, graph: &QueryGraph) -> RuleList {
+    RuleList::new(settings, &sort_by(request), request.matching_strategy, graph.term_count == 0)
 }
 
 /// The criteria of a request as the ranking knows them.

@@ -45,6 +45,7 @@ impl Ranker {
                 return;
             }
         };
+        self.note_groups(&read.groups);
         let mut groups = read.groups.into_iter();
         let mut ranked = Vec::with_capacity(found.len());
         for (at, mut found) in found.into_iter().enumerate() {

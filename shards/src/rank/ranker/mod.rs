@@ -39,6 +39,8 @@ pub struct RankedPart {
     pub lost: u64,
     /// Whether `docs` has all that can be returned.
     pub complete: bool,
+    /// Whether some document that was met is in several distinct groups.
+    pub several_groups: bool,
     /// What scores need, when they were asked for.
     pub facts: ScoreFacts,
 }
@@ -66,6 +68,8 @@ pub struct Ranker {
     taken: Taken,
     facts: ScoreFacts,
     profiles: AHashSet<u64>,
+    /// Whether a document of several groups was met.
+    several_groups: bool,
     /// Whether documents that can be returned were left out.
     cut: bool,
     fault: Option<String>,
@@ -122,6 +126,7 @@ impl Ranker {
             taken: Taken::default(),
             facts: ScoreFacts::default(),
             profiles: AHashSet::new(),
+            several_groups: false,
             cut: false,
             fault: None,
         }
@@ -233,7 +238,9 @@ impl Ranker {
             let costs: Costs = self.plan.rules.rules.iter().filter(|rule| rule.is_graph()).map(|_| 0).collect();
             let sorts = vec![SortValue::Missing; self.plan.rules.sorts.len()];
             let rest: Vec<u32> = rest.iter().take(wanted - self.out.len()).collect();
-            let mut values = self.sorter.group_values(&rest)?.unwrap_or_default().into_iter();
+            let values = self.sorter.group_values(&rest)?.unwrap_or_default();
+            self.note_groups(&values);
+            let mut values = values.into_iter();
             for doc in rest {
                 let (doc, values) = (self.global(doc), values.next().unwrap_or_default());
                 let doc = RankedDoc { doc, costs: costs.clone(), sorts: sorts.clone(), skipped: true };
@@ -246,7 +253,8 @@ impl Ranker {
         docs.truncate(wanted);
         values.truncate(wanted);
         let candidates = self.candidates.len();
-        Ok(RankedPart { docs, values, candidates, lost, complete, facts: self.facts })
+        let several_groups = self.several_groups;
+        Ok(RankedPart { docs, values, candidates, lost, complete, several_groups, facts: self.facts })
     }
 
     /// How many of the documents found are answered.
@@ -301,12 +309,21 @@ impl Ranker {
     /// read, which is kept as the search's fault.
     fn group_values(&mut self, docs: &[u32]) -> Option<Vec<Vec<GroupValue>>> {
         match self.sorter.group_values(docs) {
-            Ok(values) => Some(values.unwrap_or_else(|| vec![Vec::new(); docs.len()])),
+            Ok(values) => {
+                let values = values.unwrap_or_else(|| vec![Vec::new(); docs.len()]);
+                self.note_groups(&values);
+                Some(values)
+            }
             Err(fault) => {
                 self.fault = Some(fault);
                 None
             }
         }
+    }
+
+    /// Notes whether any of these documents is in several groups.
+    fn note_groups(&mut self, values: &[Vec<GroupValue>]) {
+        self.several_groups |= values.iter().any(|values| values.len() > 1);
     }
 
     /// Takes some documents of a group that is in order as it is.

@@ -33,14 +33,56 @@ impl Gather<'_> {
         offset: u64,
         limit: u64,
     ) -> Result<Ranked, SearchError> {
+        let may_show = self.first_may_show(&graph, offset);
+        // Facets are those of the documents that are met first.
+        if may_show && self.request.facets.is_none() {
+            let (ranked, several_groups) = self.ranked_as(graph.clone(), format, (offset, limit), false).await?;
+            // Of documents of one group each, any may stand for it: as many groups are met.
+            if !several_groups {
+                return Ok(ranked);
+            }
+            ranked.free(self.pacer).await;
+        }
+        Ok(self.ranked_as(graph, format, (offset, limit), may_show).await?.0)
+    }
+
+    /// Whether an answer may depend on which document of a distinct group is met first in front of the page, or behind it.
+    fn first_may_show(&self, graph: &QueryGraph, offset: u64) -> bool {
+        let (request, settings) = (self.request, self.index.settings);
+        (offset > 0 || request.page.is_exact())
+            && request.ranking_score_threshold.is_none()
+            && self.vector.is_none()
+            && plan::distinct_field(request, settings).is_some()
+            && !plan::rules(request, settings, graph).rules.is_empty()
+    }
+
+    /// Ranks by the documents of groups that are met first, where it shows which these are (`first_shows`), or by any. Tells besides
+    /// whether documents in several groups were met.
+    async fn ranked_as(
+        &self,
+        graph: QueryGraph,
+        format: Option<&Arc<FormatPlan>>,
+        (offset, limit): (u64, u64),
+        first_shows: bool,
+    ) -> Result<(Ranked, bool), SearchError> {
         let page_end = usize::try_from(offset + limit).unwrap_or(usize::MAX);
         let pins = find_pins(self.ask, &self.request.pins).await?;
         let distinct = plan::distinct_field(self.request, self.index.settings);
         let is_distinct = distinct.is_some();
         let narrows = is_distinct || self.request.ranking_score_threshold.is_some();
         let facets = self.facet_plan();
-        let plan = self.plan_to((offset, page_end), graph, is_distinct);
-        let limits = self.merge_limits(&plan, (offset, limit), is_distinct);
+        // Groups behind the page are told apart without an order.
+        let walks_all = self.request.page.is_exact() && !first_shows;
+        let plan = self.plan_to((offset, page_end), graph, (is_distinct, first_shows, walks_all));
+        let limits = MergeLimits {
+            by_groups: is_distinct,
+            threshold: self.request.ranking_score_threshold,
+            counted: if walks_all { usize::MAX } else { page_end },
+            sorted: !plan.rules.sorts.is_empty(),
+            page: (offset, limit),
+            exact: walks_all,
+            passes_over: plan.is_by_rules() && (first_shows || self.request.ranking_score_threshold.is_some()),
+        };
         let mut question = RankQuestion {
             plan: Arc::new(plan),
             filter: self.request.filter.clone().map(Arc::new),
@@ -50,17 +92,19 @@ impl Gather<'_> {
             show: format.cloned().zip(self.hits_ahead(offset, limit)),
             time_left: self.time_left(),
         };
+        let mut several_groups = false;
         loop {
-            let (mut ranked, is_complete) = self.ranked_once(question, limits, &pins).await?;
+            let (mut ranked, is_complete, several) = self.ranked_once(question, limits, &pins).await?;
+            several_groups |= several;
             let is_filled = ranked.docs.len() >= page_end || ranked.unwanted;
             if is_filled || is_complete || !is_distinct {
-                if is_filled && self.request.page.is_exact() && !limits.exact {
+                if is_filled && self.request.page.is_exact() && first_shows {
                     self.take_rest(&mut ranked).await?;
                 }
                 if narrows {
                     self.count_narrowed(&mut ranked, facets.as_ref()).await?;
                 }
-                return Ok(ranked);
+                return Ok((ranked, several_groups));
             }
             question = ranked.question.clone();
             ranked.free(self.pacer).await;
@@ -70,15 +114,17 @@ impl Gather<'_> {
         }
     }
 
-    /// Has all partitions rank, and merges their orders. Tells besides whether these hold all that can be returned.
+    /// Has all partitions rank, and merges their orders. Tells besides whether these hold all that can be returned, and whether
+    /// documents in several groups were met.
     async fn ranked_once(
         &self,
         question: RankQuestion,
         limits: MergeLimits,
         pins: &[PinnedDoc],
-    ) -> Result<(Ranked, bool), SearchError> {
+    ) -> Result<(Ranked, bool, bool), SearchError> {
         let replies = self.ask_to_rank(&question).await?;
         let is_complete = replies.iter().all(|reply| reply.part.complete || reply.expired);
+        let several_groups = replies.iter().any(|reply| reply.part.several_groups);
         let facets = match &question.facets {
             Some(plan) => {
                 let counts: Vec<&FacetCounts> = replies.iter().map(|reply| &*reply.facets).collect();
@@ -93,7 +139,7 @@ impl Gather<'_> {
             let values = std::mem::take(&mut ranked.removed.values);
             free_in_steps(Arc::into_inner(values).into_iter().flatten(), self.pacer).await;
         }
-        Ok((ranked, is_complete))
+        Ok((ranked, is_complete, several_groups))
     }
 
     async fn ask_to_rank(&self, question: &RankQuestion) -> Result<Vec<RankedReply>, SearchError> {
@@ -136,28 +182,13 @@ impl Gather<'_> {
         Some(Arc::new(FacetPlan::new(names, self.index.fields, self.index.settings)))
     }
 
-    /// What keeps documents out of the merged order of this plan.
-    fn merge_limits(&self, plan: &RankPlan, page: (u64, u64), is_distinct: bool) -> MergeLimits {
-        let exact = self.walks_all(plan, is_distinct);
-        let page_end = usize::try_from(page.0 + page.1).unwrap_or(usize::MAX);
-        MergeLimits {
-            by_groups: is_distinct,
-            threshold: self.request.ranking_score_threshold,
-            counted: if exact { usize::MAX } else { page_end },
-            sorted: !plan.rules.sorts.is_empty(),
-            page,
-            exact,
-        }
-    }
-
-    /// Whether the order is walked to its end, for an exact total. Groups behind the page are told apart without an order.
-    fn walks_all(&self, plan: &RankPlan, is_distinct: bool) -> bool {
-        let has_rest = is_distinct && self.request.ranking_score_threshold.is_none() && plan.is_by_rules();
-        self.request.page.is_exact() && !has_rest
-    }
-
     /// How the partitions rank at first, for a page that passes over `offset` documents and ends at `page_end`.
-    fn plan_to(&self, (offset, page_end): (u64, usize), graph: QueryGraph, is_distinct: bool) -> RankPlan {
+    fn plan_to(
+        &self,
+        (offset, page_end): (u64, usize),
+        graph: QueryGraph,
+        (is_distinct, first_shows, walks_all): (bool, bool, bool),
+    ) -> RankPlan {
         let mut plan = plan::rank_plan(self.request, self.index.settings, graph, self.field_table(), page_end);
         if let Some(query) = &self.vector {
             plan.rules = RuleList::by_vector(self.index.settings, &plan::sort_by(self.request));
@@ -165,15 +196,14 @@ impl Gather<'_> {
         }
         let has_threshold = self.request.ranking_score_threshold.is_some();
         let narrows = is_distinct || has_threshold;
-        if narrows && (self.walks_all(&plan, is_distinct) || (has_threshold && !plan.rules.sorts.is_empty())) {
+        if narrows && (walks_all || (has_threshold && !plan.rules.sorts.is_empty())) {
             plan.wanted = usize::MAX;
         } else if is_distinct && (has_threshold || self.vector.is_some()) {
             plan.wanted = page_end.saturating_mul(DISTINCT_SURPLUS);
         }
-        // A document below the threshold takes no group, and which of a group is the first of those in front of the page shows when
-        // they are merged only.
-        let first_is_known = !has_threshold && self.vector.is_none() && (offset == 0 || !plan.is_by_rules());
-        plan.one_per_group = is_distinct && first_is_known;
+        // A document below the threshold takes no group, and which is met first of those in front of the page is told when they are
+        // merged.
+        plan.one_per_group = is_distinct && !has_threshold && self.vector.is_none() && !(first_shows && offset > 0);
         plan.whole_buckets = is_distinct && !plan.rules.rules.is_empty();
         plan
     }
