@@ -9,6 +9,7 @@ use super::answer::FacetAnswer;
 use super::messages::{RankQuestion, RankedReply, WrittenHits};
 use super::part::{Pacer, free_in_steps, pause};
 use super::pins::PinnedDoc;
+use super::walk::{Grouped, Walk};
 use crate::facets::distinct::GroupValue;
 use crate::facets::geo::sort_buckets;
 use crate::ids::DocId;
@@ -25,6 +26,8 @@ pub(super) struct MergeLimits {
     pub threshold: Option<f64>,
     /// Documents after which the rest is not looked at.
     pub counted: usize,
+    /// Documents after which the rest is met by number, since only its groups count.
+    pub ranked: usize,
     /// Whether sort rules take part, so that scores may rise again on the way down.
     pub sorted: bool,
     /// The page that is asked for: hits to pass over and to return.
@@ -44,14 +47,18 @@ impl Ranked {
 }
 
 impl MergeLimits {
-    /// These for a search that has so many candidates. Where there are rules, an order is not walked for a page behind its
-    /// end or without hits: then nothing is left out. An exact total is told all the same, but for the threshold.
+    /// These for a search that has so many candidates. An order is not walked for a page behind its end, nor, where there are
+    /// rules, for one without hits: then nothing is left out. An exact total is told all the same, but for the threshold.
     fn of(self, plan: &RankPlan, candidates: u64) -> Self {
         let (offset, limit) = self.page;
         let is_ranked = !plan.rules.rules.is_empty() && plan.vector.is_none();
-        match offset > candidates || (limit == 0 && !self.exact) {
-            true if is_ranked && self.exact => Self { threshold: None, ..self },
-            true if is_ranked => Self { threshold: None, counted: 0, ..self },
+        let is_behind = offset > candidates;
+        match self.exact {
+            true if is_ranked && (is_behind || limit == 0) && self.ranked < usize::MAX => {
+                Self { threshold: None, ranked: 0, ..self }
+            }
+            true if is_ranked && is_behind => Self { threshold: None, ..self },
+            false if is_behind || (is_ranked && limit == 0) => Self { threshold: None, counted: 0, ..self },
             _ => self,
         }
     }
@@ -89,8 +96,6 @@ pub(super) struct Removed {
     pub lost: bool,
 }
 
-/// A document and the values of its distinct groups.
-type Grouped = (RankedDoc, Vec<GroupValue>);
 /// Such documents in order.
 type GroupedList = Box<dyn ExactSizeIterator<Item = Grouped>>;
 
@@ -107,11 +112,11 @@ pub(super) async fn merge(
 ) -> Ranked {
     let plan = &*question.plan;
     let candidates: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
-    let limits = limits.of(plan, candidates);
     let lost: u64 = replies.iter().map(|reply| reply.part.lost).sum();
     let expired = replies.iter().any(|reply| reply.expired);
     let admitted: AHashSet<DocId> = replies.iter().flat_map(|reply| reply.pinned.iter().copied()).collect();
     let pins: Vec<PinnedDoc> = pins.iter().filter(|pin| admitted.contains(&pin.doc)).copied().collect();
+    let limits = limits.of(plan, candidates + pins.len() as u64);
     let shown = replies.iter_mut().map(|reply| std::mem::take(&mut reply.shown)).collect();
     let (all, facts) = ordered(plan, replies, limits.by_groups, pacer).await;
     let scorer = Scorer::new(plan, &facts);
@@ -120,15 +125,22 @@ pub(super) async fn merge(
     let mut removed = Removed::default();
     let mut any_below = false;
     let lost_below = limits.threshold.is_some_and(|least| scorer.lost() < least);
-    for (at, (doc, groups)) in all.into_iter().enumerate() {
-        if at % DOCS_PER_LOOK == 0 {
+    let (mut walk, mut met) = (Walk::new(all), 0);
+    while let Some((doc, groups)) = walk.next() {
+        if met % DOCS_PER_LOOK == 0 {
             pause(pacer).await;
         }
+        met += 1;
         // Groups are told apart bucket by bucket, so the one in which the page ends is walked to its end.
         let in_last_bucket =
             |last: &RankedDoc| plan.whole_buckets && plan.compare_rules(last, &doc, plan.rules.rules.len()).is_eq();
-        if docs.len() >= limits.counted && !docs.last().is_some_and(in_last_bucket) {
+        let is_end = |end: usize| docs.len() >= end && !docs.last().is_some_and(in_last_bucket);
+        if is_end(limits.counted) {
             break;
+        }
+        if walk.is_by_rank() && is_end(limits.ranked) {
+            walk.go_on_by_number((doc, groups), pacer).await;
+            continue;
         }
         let below = match limits.threshold {
             Some(least) => scorer.score(&doc, pacer).await.global() < least,

@@ -14,7 +14,7 @@ use crate::search::answer::{FacetAnswer, SearchError};
 use crate::search::ask::unexpected;
 use crate::search::merge::{MergeLimits, Ranked, merge};
 use crate::search::messages::{PartQuestion, PartReply, RankQuestion};
-use crate::search::narrow::narrow;
+use crate::search::narrow::{Losses, narrow};
 use crate::search::part::{Pacer, free_in_steps};
 use crate::search::pins::{PinnedDoc, find_pins};
 use crate::search::plan;
@@ -101,7 +101,9 @@ impl Gather<'_> {
         if facets.is_none() && ranked.removed.values.is_empty() {
             return Ok(());
         }
-        let (total, counts) = narrow(self.index.partitions, self.ask, &[&*ranked], facets.cloned(), self.pacer).await?;
+        let (total, counts) =
+            narrow((self.index.partitions, self.ask), &[&*ranked], Losses::default(), facets.cloned(), self.pacer)
+                .await?;
         ranked.total = total;
         if let Some(plan) = facets {
             ranked.facets = Some(facet_answer(plan, &[&counts], self.pacer).await);
@@ -123,6 +125,7 @@ impl Gather<'_> {
             by_groups: is_distinct,
             threshold: self.request.ranking_score_threshold,
             counted: if exact { usize::MAX } else { page_end },
+            ranked: if self.counts_groups_exactly() { page_end } else { usize::MAX },
             sorted: !plan.rules.sorts.is_empty(),
             page,
             exact,
@@ -144,9 +147,18 @@ impl Gather<'_> {
             plan.wanted = page_end.saturating_mul(DISTINCT_SURPLUS);
         }
         // A document below the threshold takes no group.
-        plan.one_per_group = is_distinct && !has_threshold && self.vector.is_none();
+        plan.one_per_group = is_distinct && !has_threshold && self.vector.is_none() && !self.counts_groups_exactly();
         plan.whole_buckets = is_distinct && !plan.rules.rules.is_empty();
         plan
+    }
+
+    /// Whether facets are counted over one document of every distinct group. Behind the page that is the one with the least
+    /// number, as the interface has it, so that partitions tell of all documents.
+    fn counts_groups_exactly(&self) -> bool {
+        let request = self.request;
+        let is_distinct = plan::distinct_field(request, self.index.settings).is_some();
+        let has_threshold = request.ranking_score_threshold.is_some();
+        is_distinct && !has_threshold && self.vector.is_none() && request.page.is_exact() && request.facets.is_some()
     }
 
     /// Which of its best documents each partition should write out at once, since they are likely to be on the page: that
