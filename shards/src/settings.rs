@@ -339,9 +339,10 @@ impl Settings {
         self.searchable_attributes.iter().position(|name| covers_subtree(name, field)).map(|at| at as u16)
     }
 
-    /// Whether a field is shown in hits (its own name or a parent's is displayed).
+    /// Whether a field is displayed by its own name. Hits show it as well where a parent is displayed, but it is not marked up
+    /// there, and scores do not tell its values.
     pub fn displayed(&self, field: &str) -> bool {
-        self.displayed_attributes.iter().any(|name| name == "*" || covers_subtree(name, field))
+        self.displayed_attributes.iter().any(|name| name == "*" || name == field)
     }
 
     /// Whether facts about this field's values must be kept in the columns.

@@ -150,10 +150,8 @@ impl<'p> HitWriter<'p> {
         let mut formatted = Map::new();
         let mut positions = Map::new();
         for (field, bytes) in fields {
+            // What is stored of `_vectors`, that of embedders which the index does not have, is a field like any other here.
             let name = self.names.name(field).unwrap_or_default();
-            if name == "_vectors" {
-                continue;
-            }
             let kept = self.plan.formatted.as_ref().filter(|paths| paths.names(name) || paths.reaches_below(name));
             let shown = self.plan.displayed.names(name) || self.plan.displayed.reaches_below(name);
             if kept.is_none() && !(shown && self.plan.matches_position) {

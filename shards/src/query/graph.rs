@@ -243,8 +243,10 @@ fn sketch_node(terms: &[Term], first: usize, context: &QueryContext<'_>, setting
         }
         let budget = typo_budget(&derivations.text, &settings.typo_tolerance);
         derivations.budget = budget.saturating_sub(terms.len() as u8 - 1);
-        derivations.synonyms =
-            context.synonyms(&words).iter().map(|value| Phrase(value.iter().cloned().map(Some).collect())).collect();
+        // A joined word has its own synonyms beside those of the words that it is made of.
+        let joined = (words.len() > 1).then(|| context.synonyms(std::slice::from_ref(&derivations.text)));
+        let synonyms = context.synonyms(&words).iter().chain(joined.into_iter().flatten());
+        derivations.synonyms = synonyms.map(|value| Phrase(value.iter().cloned().map(Some).collect())).collect();
     }
     let (position, last_position) = (start.position, end.last_position);
     Some(Node { first: first as u8, len: terms.len() as u8, position, last_position, derivations })

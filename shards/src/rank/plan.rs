@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::rules::{Rule, RuleList};
+use crate::facets::normalise::number_bits;
 use crate::ids::DocId;
 use crate::query::{FieldTable, QueryGraph};
 use crate::settings::embedder::Distribution;
@@ -155,7 +156,7 @@ impl SortValue {
     pub fn compare(&self, other: &Self, descending: bool) -> Ordering {
         let turned = |order: Ordering| if descending { order.reverse() } else { order };
         match (self, other) {
-            (Self::Number(a), Self::Number(b)) => turned(a.total_cmp(b)),
+            (Self::Number(a), Self::Number(b)) => turned(number_bits(*a).cmp(&number_bits(*b))),
             (Self::Text(a), Self::Text(b)) => turned(a.cmp(b)),
             (Self::Point { distance: a, .. }, Self::Point { distance: b, .. }) => turned(a.total_cmp(b)),
             _ => self.kind().cmp(&other.kind()),

@@ -47,7 +47,7 @@ pub async fn search_facet_values(
     check_facet_search_enabled(index.settings)?;
     let mut search = request.search.clone();
     if let Some(semantic) = search.semantic.take() {
-        embed::check(index, &semantic)?;
+        embed::check(index.settings, index.embedders, &semantic)?;
         // Every document that the filter admits is found by meaning, some nearer than others. What the query's vector is does
         // not matter then, but where nothing else is asked for there has to be one.
         let text = search.query.take();

@@ -47,14 +47,15 @@ impl Ranked {
 }
 
 impl MergeLimits {
-    /// These for a search that has so many candidates. Where there are rules, an order is not walked for a page behind its
-    /// end or without hits: then nothing is left out. An exact total is told all the same, but for the threshold.
+    /// These for a search that has so many candidates. An order is not walked for a page behind its end, nor, where there are
+    /// rules, for one without hits: then nothing is left out. An exact total is told all the same, but for the threshold.
     fn of(self, plan: &RankPlan, candidates: u64) -> Self {
         let (offset, limit) = self.page;
         let is_ranked = plan.is_by_rules();
-        match offset > candidates || (limit == 0 && !self.exact) {
-            true if is_ranked && self.exact => Self { threshold: None, ..self },
-            true if is_ranked => Self { threshold: None, counted: 0, ..self },
+        let is_behind = offset > candidates;
+        match self.exact {
+            true if is_ranked && is_behind => Self { threshold: None, ..self },
+            false if is_behind || (is_ranked && limit == 0) => Self { threshold: None, counted: 0, ..self },
             _ => self,
         }
     }
@@ -110,11 +111,11 @@ pub(super) async fn merge(
 ) -> Ranked {
     let plan = &*question.plan;
     let candidates: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
-    let limits = limits.of(plan, candidates);
     let lost: u64 = replies.iter().map(|reply| reply.part.lost).sum();
     let expired = replies.iter().any(|reply| reply.expired);
     let admitted: AHashSet<DocId> = replies.iter().flat_map(|reply| reply.pinned.iter().copied()).collect();
     let pins: Vec<PinnedDoc> = pins.iter().filter(|pin| admitted.contains(&pin.doc)).copied().collect();
+    let limits = limits.of(plan, candidates + pins.len() as u64);
     let shown = replies.iter_mut().map(|reply| std::mem::take(&mut reply.shown)).collect();
     let (all, facts) = ordered(plan, replies, limits.by_groups, pacer).await;
     let scorer = Scorer::new(plan, &facts);

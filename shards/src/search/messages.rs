@@ -43,6 +43,8 @@ pub enum PartQuestion {
     Narrow {
         /// The searches.
         searches: Vec<NarrowQuestion>,
+        /// What is not left all the same.
+        merged: MergeLosses,
         /// What to count over the documents that are left.
         facets: Option<Arc<FacetPlan>>,
     },
@@ -95,6 +97,17 @@ pub struct NearQuestion {
     pub limit: usize,
     /// What is left of the search's time.
     pub time_left: Duration,
+}
+
+/// What the lists of several searches lost when they became one.
+#[derive(Clone, Debug, Default)]
+pub struct MergeLosses {
+    /// Documents that are not counted.
+    pub dropped: RoaringBitmap,
+    /// The distinct field and those of its values whose documents are not counted either.
+    pub groups: Option<Arc<(Arc<str>, Vec<GroupValue>)>>,
+    /// The documents of these groups that stay.
+    pub kept: RoaringBitmap,
 }
 
 /// What is left of the documents that a query admits.

@@ -31,6 +31,7 @@ pub use answer::{FacetAnswer, SearchAnswer, SearchError};
 pub use ask::Ask;
 pub use facet_values::{FacetSearchRequest, search_facet_values};
 pub use gather::{SearchedIndex, search};
+pub use hybrid::check as check_semantic;
 pub use hybrid::similar::similar as search_similar;
 pub use kept_answers::KeptAnswers;
 pub use kept_searches::{Asked, KeptSearches};

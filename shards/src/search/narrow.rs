@@ -9,19 +9,31 @@ use roaring::RoaringBitmap;
 use super::answer::SearchError;
 use super::ask::{Ask, unexpected};
 use super::merge::Ranked;
-use super::messages::{NarrowQuestion, PartQuestion, PartReply};
+use super::messages::{MergeLosses, NarrowQuestion, PartQuestion, PartReply};
 use super::part::{Pacer, pause};
+use crate::facets::distinct::GroupValue;
 use crate::facets::distribution::{FacetCounts, FacetPlan};
 use crate::ids::{DocId, PartitionNo};
 
 /// Documents that are told apart by partition between two looks at whether others wait.
 const DOCS_PER_LOOK: usize = 256;
 
+/// What the lists of several searches lost when they became one, for all partitions.
+#[derive(Default)]
+pub(super) struct Losses {
+    /// Documents that are not counted.
+    pub dropped: Vec<DocId>,
+    /// The distinct field and those of its values whose documents are not counted either.
+    pub groups: Option<(Arc<str>, Vec<GroupValue>)>,
+    /// The documents of these groups that stay.
+    pub kept: Vec<DocId>,
+}
+
 /// Counts the documents that are left of several searches of one index together, each document once, and their facets.
 pub(super) async fn narrow(
-    partitions: u16,
-    ask: &dyn Ask,
+    (partitions, ask): (u16, &dyn Ask),
     searches: &[&Ranked],
+    losses: Losses,
     facets: Option<Arc<FacetPlan>>,
     pacer: &dyn Pacer,
 ) -> Result<(u64, FacetCounts), SearchError> {
@@ -30,8 +42,13 @@ pub(super) async fn narrow(
         let told = questions(ranked, partitions, pacer).await;
         asked.iter_mut().zip(told).for_each(|(questions, question)| questions.push(question));
     }
-    let asked = asked.into_iter().enumerate().map(|(number, searches)| {
-        ask.ask(PartitionNo(number as u16), PartQuestion::Narrow { searches, facets: facets.clone() })
+    let dropped = split(losses.dropped.into_iter(), partitions, pacer).await;
+    let kept = split(losses.kept.into_iter(), partitions, pacer).await;
+    let groups = losses.groups.map(Arc::new);
+    let merged = dropped.into_iter().zip(kept);
+    let merged = merged.map(|(dropped, kept)| MergeLosses { dropped, groups: groups.clone(), kept });
+    let asked = asked.into_iter().zip(merged).enumerate().map(|(number, (searches, merged))| {
+        ask.ask(PartitionNo(number as u16), PartQuestion::Narrow { searches, merged, facets: facets.clone() })
     });
     let (mut total, mut counts) = (0, Vec::with_capacity(usize::from(partitions)));
     for reply in try_join_all(asked).await? {

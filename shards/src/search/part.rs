@@ -13,7 +13,7 @@ use super::federated;
 use super::hybrid;
 use super::hybrid::nearest::{SearchPace, VectorRanking};
 use super::kept_answers::KeptAnswers;
-use super::messages::{NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply, WrittenHits};
+use super::messages::{MergeLosses, NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply, WrittenHits};
 use crate::facets::columns::ColumnError;
 use crate::facets::distinct::{GroupValue, group_members, group_values};
 use crate::facets::distribution::{FacetCounts, FacetPlan, count_facets};
@@ -107,7 +107,9 @@ async fn answer(
             Ok(PartReply::Counts(counts))
         }
         PartQuestion::Rank(question) => rank(partition, question, pacer).await,
-        PartQuestion::Narrow { searches, facets } => narrow(&partition, &searches, facets.as_deref(), pacer).await,
+        PartQuestion::Narrow { searches, merged, facets } => {
+            narrow(&partition, (&searches, &merged), facets.as_deref(), pacer).await
+        }
         PartQuestion::FacetSearch { search, field, query } => {
             let left = left_of(&partition, &search, pacer).await?;
             pause(pacer).await;
@@ -287,7 +289,7 @@ async fn ranked_reply(
 /// Counts what is left of several searches together.
 async fn narrow(
     partition: &Rc<dyn SearchPartition>,
-    searches: &[NarrowQuestion],
+    (searches, merged): (&[NarrowQuestion], &MergeLosses),
     facets: Option<&FacetPlan>,
     pacer: &dyn Pacer,
 ) -> Result<PartReply, SearchError> {
@@ -295,6 +297,10 @@ async fn narrow(
     for search in searches {
         left |= left_of(partition, search, pacer).await?;
         pause(pacer).await;
+    }
+    left -= &merged.dropped;
+    if let Some((field, values)) = merged.groups.as_deref() {
+        left -= members(partition, field, values.iter(), pacer).await? - &merged.kept;
     }
     let counts = match facets {
         Some(plan) => count_facets(&**partition, plan, &left, pacer).await.map_err(column_error)?,
@@ -321,20 +327,29 @@ async fn left_of(
     }
     left -= &question.dropped;
     if let Some(field) = question.ranked.distinct.as_deref().filter(|_| !question.values.is_empty()) {
-        doing("group members");
-        let (mut members, mut some) = (RoaringBitmap::new(), RoaringBitmap::new());
-        for (at, value) in question.values.iter().enumerate() {
-            some |= group_members(&**partition, field, value).map_err(column_error)?;
-            // To add to a large set takes as long for many documents as for one.
-            if at % VALUES_PER_LOOK == VALUES_PER_LOOK - 1 {
-                members |= std::mem::take(&mut some);
-                pause(pacer).await;
-            }
-        }
-        members |= some;
-        left -= members - &question.kept;
+        left -= members(partition, field, question.values.iter(), pacer).await? - &question.kept;
     }
     Ok(left | pinned)
+}
+
+/// The documents that have any of the values.
+async fn members(
+    partition: &Rc<dyn SearchPartition>,
+    field: &str,
+    values: impl Iterator<Item = &GroupValue>,
+    pacer: &dyn Pacer,
+) -> Result<RoaringBitmap, SearchError> {
+    doing("group members");
+    let (mut members, mut some) = (RoaringBitmap::new(), RoaringBitmap::new());
+    for (at, value) in values.enumerate() {
+        some |= group_members(&**partition, field, value).map_err(column_error)?;
+        // To add to a large set takes as long for many documents as for one.
+        if at % VALUES_PER_LOOK == VALUES_PER_LOOK - 1 {
+            members |= std::mem::take(&mut some);
+            pause(pacer).await;
+        }
+    }
+    Ok(members | some)
 }
 
 /// The ranking of a question, its candidates found; and the pinned documents that its filter admits.

@@ -15,7 +15,7 @@ use shards::search::federated::{
 use shards::search::{PageRequest, SearchRequest, check};
 use shards::settings::{FacetOrder, Faceting};
 
-use self::query_checks::{FacetOrders, Rules, check_query, unused_index};
+use self::query_checks::{FacetOrders, Rules, check_facet_names, check_query, unused_index};
 use super::enter;
 use super::envelope::{member, write_page};
 use super::multi::inside;
@@ -249,20 +249,27 @@ impl Plan {
             let facets = federation.facets_by_index.get(*uid).cloned().flatten();
             plan.request.indexes.push(FederatedIndex { uid: (*uid).into(), facets: facets.clone() });
             plan.views.push(view.clone());
+            // Orders come before the queries of their index, the facets themselves after them.
+            if let Some(names) = facets.as_deref().filter(|_| is_merged) {
+                orders.check(uid, names, view)?;
+            }
             for (place, routed) in asked {
                 let query = plan.query(call, state, routed, &mut rules);
                 plan.request.queries.push(query.map_err(|error| inside(routed.given, error))?);
                 plan.places.0.push((*place, routed.given));
             }
             if let Some(names) = &facets {
-                orders.check_facets((uid, names), view, is_merged)?;
+                check_facet_names(names, view)?;
             }
         }
         let is_used = |uid: &str| by_index.contains_key(uid) || asked_elsewhere.contains(&uid);
         let unused = federation.facets_by_index.iter().filter(|(uid, _)| !is_used(uid));
         for (uid, names) in unused {
-            let view = unused_index(call, state, uid)?;
-            orders.check_facets((uid, names.as_deref().unwrap_or_default()), view, is_merged)?;
+            let (view, names) = (unused_index(call, state, uid)?, names.as_deref().unwrap_or_default());
+            if is_merged {
+                orders.check(uid, names, view)?;
+            }
+            check_facet_names(names, view)?;
         }
         Ok(plan)
     }

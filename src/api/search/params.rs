@@ -366,7 +366,7 @@ fn locales_parameter(param: &Param) -> Result<Option<Vec<String>>, ApiError> {
 }
 
 fn vector_parameter(param: &Param) -> Result<Vec<f32>, ApiError> {
-    let numbers: Option<Vec<f64>> = param.list().iter().map(|number| number.trim().parse().ok()).collect();
+    let numbers: Option<Vec<f64>> = param.list().iter().map(|number| number.parse().ok()).collect();
     let finite = numbers.filter(|numbers| numbers.iter().all(|number| number.is_finite()));
     let vector = finite.map(|numbers| numbers.iter().map(|number| *number as f32).collect());
     vector.ok_or_else(|| param.expected("numbers between commas", ErrorCode::InvalidSearchVector))

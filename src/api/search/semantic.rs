@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use shards::engine::IndexView;
-use shards::search::SemanticQuery;
+use shards::search::{SemanticQuery, check_semantic};
 
 use super::params::SearchParams;
 use crate::api::error::{ApiError, ErrorCode};
@@ -12,7 +12,8 @@ use crate::control::Features;
 /// The part of a search that goes by meaning; `None` when words alone decide. An embedder that is not needed is not looked at.
 ///
 /// # Errors
-/// `invalid_search_embedder` for an embedder that the index does not have, `feature_not_enabled` for media.
+/// `invalid_search_embedder` for an embedder that the index does not have, `feature_not_enabled` for media,
+/// `invalid_vector_dimensions` and `vector_embedding_error` for a vector that does not fit or is missing.
 pub(super) fn query(
     params: &SearchParams,
     view: &IndexView,
@@ -31,12 +32,15 @@ pub(super) fn query(
         return Err(ApiError::new(ErrorCode::InvalidSearchEmbedder, message));
     }
     check_media()?;
-    Ok(Some(SemanticQuery {
+    let query = SemanticQuery {
         embedder: hybrid.embedder.clone(),
         ratio: if is_blank(params) { 1.0 } else { hybrid.semantic_ratio as f32 },
         vector: params.vector.as_deref().map(Arc::from),
         media: params.media.clone().map(Arc::new),
-    }))
+    };
+    // The interface looks at the vector before the filter and the order.
+    check_semantic(&view.settings, &view.embedders, &query)?;
+    Ok(Some(query))
 }
 
 fn is_blank(params: &SearchParams) -> bool {

@@ -24,7 +24,7 @@ use crate::search::hybrid::{FoundHit, Whole, find};
 use crate::search::json_array::json_array_in_steps;
 use crate::search::merge::Ranked;
 use crate::search::messages::{PartQuestion, PartReply};
-use crate::search::narrow::narrow;
+use crate::search::narrow::{Losses, narrow};
 use crate::search::part::{Pacer, free_in_steps, pause};
 use crate::search::pins::{PinnedDoc, placed};
 use crate::search::request::{PageRequest, SearchRequest};
@@ -154,7 +154,7 @@ impl<'f> Federation<'f> {
             let (_, access) = self.of(query);
             let way = (access.ask, self.pacer);
             let whole = if self.request.is_hybrid_share { Whole::Share } else { Whole::All };
-            let found = find(&access.index, gather.request, semantic, way, (limit, whole)).await.map_err(failed)?;
+            let found = find(&access.index, gather.request, semantic, way, (0..limit, whole)).await.map_err(failed)?;
             let first_is_semantic = usize::from(found.keyword.is_none());
             let place =
                 |hit: &FoundHit| (usize::from(hit.semantic) - usize::from(hit.semantic) * first_is_semantic, hit.at);
@@ -395,7 +395,8 @@ impl<'f> Federation<'f> {
             let searches: Vec<&Ranked> = queries.iter().flat_map(|query| &query.lists).collect();
             let counted = plan.clone().map(Arc::new);
             let (documents, counts) =
-                narrow(access.index.partitions, access.ask, &searches, counted, self.pacer).await?;
+                narrow((access.index.partitions, access.ask), &searches, Losses::default(), counted, self.pacer)
+                    .await?;
             total += documents;
             if let Some(plan) = plan {
                 facets.push(IndexFacets { index, shown: counts.finish(&plan, self.pacer).await });

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::facets::normalise::{normalise, number_text};
+use crate::facets::distinct::GroupValue;
+use crate::facets::normalise::{cut, normalise, number_bits, number_text};
 
 /// One value of a field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -15,6 +16,14 @@ pub enum FieldValue {
 }
 
 impl FieldValue {
+    /// The distinct group that the value makes.
+    pub(in crate::search) fn group(&self) -> GroupValue {
+        match self {
+            Self::Text(text) => GroupValue::String(cut(text).into()),
+            Self::Number(text) => GroupValue::Number(number_bits(text.parse().unwrap_or_default())),
+        }
+    }
+
     /// The key that a facet shows for the value, its case and spelling aside.
     pub(super) fn facet_key(&self) -> Box<str> {
         match self {

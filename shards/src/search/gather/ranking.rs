@@ -14,7 +14,7 @@ use crate::search::answer::{FacetAnswer, SearchError};
 use crate::search::ask::unexpected;
 use crate::search::merge::{MergeLimits, Ranked, merge, merge_rest};
 use crate::search::messages::{PartQuestion, PartReply, RankQuestion, RankedReply};
-use crate::search::narrow::narrow;
+use crate::search::narrow::{Losses, narrow};
 use crate::search::part::{Pacer, free_in_steps};
 use crate::search::pins::{PinnedDoc, find_pins};
 use crate::search::plan;
@@ -168,7 +168,9 @@ impl Gather<'_> {
         if facets.is_none() && ranked.removed.values.is_empty() {
             return Ok(());
         }
-        let (total, counts) = narrow(self.index.partitions, self.ask, &[&*ranked], facets.cloned(), self.pacer).await?;
+        let (total, counts) =
+            narrow((self.index.partitions, self.ask), &[&*ranked], Losses::default(), facets.cloned(), self.pacer)
+                .await?;
         ranked.total = total;
         if let Some(plan) = facets {
             ranked.facets = Some(facet_answer(plan, &[&counts], self.pacer).await);

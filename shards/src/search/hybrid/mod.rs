@@ -15,5 +15,6 @@ pub(in crate::search) mod part;
 mod search;
 pub mod similar;
 
+pub use embed::check;
 pub use search::search;
 pub(in crate::search) use search::{FoundHit, GOOD_ENOUGH, Whole, find};

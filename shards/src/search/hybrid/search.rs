@@ -1,11 +1,13 @@
 //! What kind of search a request by meaning is, and its run.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ahash::AHashSet;
 
 use super::embed::{check, query_vector, vector_query};
 use super::merge::{compare, values};
+use crate::facets::distinct::GroupValue;
 use crate::facets::distribution::FacetPlan;
 use crate::format::{FormatPlan, HitExtras, MatchWords};
 use crate::ids::DocId;
@@ -18,7 +20,7 @@ use crate::search::gather::{Gather, Resolved, SearchedIndex, facet_answer};
 use crate::search::json_array::json_array_in_steps;
 use crate::search::merge::Ranked;
 use crate::search::messages::{PartQuestion, PartReply};
-use crate::search::narrow::narrow;
+use crate::search::narrow::{Losses, narrow};
 use crate::search::part::{Pacer, pause};
 use crate::search::pins::{PinnedDoc, placed};
 use crate::search::plan;
@@ -112,19 +114,21 @@ pub async fn search(
     ask: &dyn Ask,
     pacer: &dyn Pacer,
 ) -> Result<SearchAnswer, SearchError> {
-    check(index, semantic)?;
+    check(index.settings, index.embedders, semantic)?;
     Gather::new(index, request, ask, pacer).check().await?;
     let total_max = index.settings.pagination.max_total_hits;
     let (offset, limit) = request.page.window(total_max);
-    let mut found = find(index, request, semantic, (ask, pacer), (offset + limit, Whole::All)).await?;
-    let merged = found.keyword.is_some() && found.semantic.is_some();
-    if merged && !request.page.is_exact() && plan::distinct_field(request, index.settings).is_some() {
-        // The interface counts no document of a group that the pages before have shown.
-        found.total = found.total.saturating_sub(offset.min(found.hits.len() as u64));
-    }
+    let found = find(index, request, semantic, (ask, pacer), (offset..offset + limit, Whole::All)).await?;
     let pins = found.pins().iter().map(|pin| (pin.position, Place::Pinned(*pin)));
-    let places = placed(found.hits.iter().map(|hit| Place::Found(*hit)), pins);
-    let places: Vec<Place> = places.skip(offset as usize).take(limit as usize).collect();
+    let mut places: Vec<Place> = placed(found.hits.iter().map(|hit| Place::Found(*hit)), pins).collect();
+    let first = usize::try_from(offset).unwrap_or(usize::MAX).min(places.len());
+    if found.semantic.is_none() && first < places.len() {
+        // Where words alone answer, the interface fills the last page up with the first hits.
+        places.rotate_left(first);
+    } else {
+        places.drain(..first);
+    }
+    places.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let semantic_hits = places.iter().filter(|place| matches!(place, Place::Found(hit) if hit.semantic)).count();
     let hits = write(index, request, (ask, pacer), &found, &places).await?;
     Ok(SearchAnswer {
@@ -185,17 +189,23 @@ pub(in crate::search) enum Whole {
     Share,
 }
 
-/// Finds what a search by meaning, or by words and meaning, has up to the place `end`.
+/// Finds what a search by meaning, or by words and meaning, has up to the end of `window`. Where documents are distinct, those
+/// before it do not count as found, as the interface has it.
 pub(in crate::search) async fn find(
     index: &SearchedIndex<'_>,
     request: &SearchRequest,
     semantic: &SemanticQuery,
     (ask, pacer): (&dyn Ask, &dyn Pacer),
-    (end, whole): (u64, Whole),
+    (window, whole): (Range<u64>, Whole),
 ) -> Result<Found, SearchError> {
-    check(index, semantic)?;
+    check(index.settings, index.embedders, semantic)?;
+    let end = window.end;
     let mut found = Found::nothing(request, end);
-    let count = usize::try_from(end).unwrap_or(usize::MAX);
+    if request.ranking_score_threshold.is_none() && plan::distinct_field(request, index.settings).is_some() {
+        // Groups that no page has reached are not told apart by meaning, however the page was asked for.
+        found.requests[1].page = PageRequest::Window { offset: 0, limit: end };
+    }
+    let [start, count] = [window.start, end].map(|place| usize::try_from(place).unwrap_or(usize::MAX));
     let text = request.query.as_deref().filter(|text| !text.trim().is_empty());
     let by_words = text.is_some() && semantic.ratio < 1.0;
     if by_words {
@@ -217,11 +227,13 @@ pub(in crate::search) async fn find(
     };
     let gather = Gather::new(index, &found.requests[1], ask, pacer);
     let gather = gather.by_vector(vector_query(index, &semantic.embedder, vector.clone()));
-    let ranked = gather.ranked(QueryGraph::default(), None, 0, end).await?;
+    // The merged list of both has a page of its own.
+    let (offset, limit) = if by_words { (0, end) } else { (window.start, end - window.start) };
+    let ranked = gather.ranked(QueryGraph::default(), None, offset, limit).await?;
     found.vector = Some(vector);
     match found.keyword.take() {
         Some(keyword) => {
-            join(&mut found, index, request, (ask, pacer), (keyword, ranked), (semantic.ratio, count)).await?;
+            join(&mut found, index, request, (ask, pacer), (keyword, ranked), (semantic.ratio, start..count)).await?;
         }
         None => found.take_list(ranked, true, count),
     }
@@ -235,16 +247,26 @@ async fn join(
     request: &SearchRequest,
     (ask, pacer): (&dyn Ask, &dyn Pacer),
     (keyword, semantic): (Ranked, Ranked),
-    (ratio, count): (f32, usize),
+    (ratio, window): (f32, Range<usize>),
 ) -> Result<(), SearchError> {
-    let (hits, dropped) = merged(index, request, (ask, pacer), (&keyword, &semantic), (ratio, count)).await?;
-    found.hits = hits;
+    let merged = merged(index, request, (ask, pacer), (&keyword, &semantic), (ratio, window.end)).await?;
+    found.hits = merged.hits;
     (found.total, found.facets) = (semantic.total, semantic.facets.clone());
-    if plan::distinct_field(request, index.settings).is_some() || request.ranking_score_threshold.is_some() {
+    let distinct = plan::distinct_field(request, index.settings);
+    if distinct.is_some() || request.ranking_score_threshold.is_some() {
+        let mut losses = Losses { dropped: merged.dropped, ..Losses::default() };
+        if let Some(field) = distinct {
+            // Of the groups that were met only those count that are on the page, by the document that is.
+            let doc = |hit: &FoundHit| if hit.semantic { semantic.docs[hit.at].doc } else { keyword.docs[hit.at].doc };
+            losses.kept = found.hits.iter().skip(window.start).map(doc).collect();
+            losses.dropped.extend(found.hits.iter().take(window.start).map(doc));
+            losses.groups = Some((field, merged.taken));
+        }
         let names = request.facets.as_deref();
         let counted = names.map(|names| Arc::new(FacetPlan::new(names, index.fields, index.settings)));
-        let (total, counts) = narrow(index.partitions, ask, &[&keyword, &semantic], counted.clone(), pacer).await?;
-        found.total = total.saturating_sub(dropped);
+        let lists = [&keyword, &semantic];
+        let (total, counts) = narrow((index.partitions, ask), &lists, losses, counted.clone(), pacer).await?;
+        found.total = total;
         found.facets = match &counted {
             Some(plan) => Some(facet_answer(plan, &[&counts], pacer).await),
             None => None,
@@ -271,14 +293,23 @@ async fn is_enough(ranked: &Ranked, ratio: f32, count: usize, pacer: &dyn Pacer)
     true
 }
 
-/// Merges the two lists; gives also how many documents were passed over because an equal one by the distinct attribute came before.
+/// One list of two.
+struct Merged {
+    hits: Vec<FoundHit>,
+    /// Documents that were passed over because an equal one by the distinct attribute came before.
+    dropped: Vec<DocId>,
+    /// The values of that attribute that the hits have.
+    taken: Vec<GroupValue>,
+}
+
+/// Merges the two lists.
 async fn merged(
     index: &SearchedIndex<'_>,
     request: &SearchRequest,
     (ask, pacer): (&dyn Ask, &dyn Pacer),
     (keyword, semantic): (&Ranked, &Ranked),
     (ratio, count): (f32, usize),
-) -> Result<(Vec<FoundHit>, u64), SearchError> {
+) -> Result<Merged, SearchError> {
     let by_words = values(keyword, count, f64::from(1.0 - ratio), pacer).await;
     let by_meaning = values(semantic, count, f64::from(ratio), pacer).await;
     let field = plan::distinct_field(request, index.settings);
@@ -286,7 +317,7 @@ async fn merged(
         groups(index, ask, field.as_deref(), keyword, by_words.len()).await?,
         groups(index, ask, field.as_deref(), semantic, by_meaning.len()).await?,
     ];
-    let (mut hits, mut dropped) = (Vec::new(), 0);
+    let (mut hits, mut dropped) = (Vec::new(), Vec::new());
     let (mut taken, mut seen): (AHashSet<&FieldValue>, AHashSet<DocId>) = Default::default();
     let (mut word, mut meaning) = (0, 0);
     while hits.len() < count {
@@ -307,13 +338,14 @@ async fn merged(
         }
         let own = groups[usize::from(first)].get(hit.at).map_or(&[][..], Vec::as_slice);
         if own.iter().any(|value| taken.contains(value)) {
-            dropped += 1;
+            dropped.push(doc);
             continue;
         }
         taken.extend(own);
         hits.push(hit);
     }
-    Ok((hits, dropped))
+    let taken = taken.into_iter().map(FieldValue::group).collect();
+    Ok(Merged { hits, dropped, taken })
 }
 
 /// For each of the first documents of a list its values of the distinct attribute.

@@ -93,28 +93,24 @@ impl Rules {
     }
 }
 
+/// Checks that the facets asked of an index are some.
+///
+/// # Errors
+/// `invalid_multi_search_facets`.
+pub(super) fn check_facet_names(names: &[String], view: &IndexView) -> Result<(), ApiError> {
+    Ok(check_facets(names, &view.settings, ErrorCode::InvalidMultiSearchFacets.name())?)
+}
+
 /// The order of the values of each facet that is counted over all indexes and was named itself, with the index that has it so.
 #[derive(Default)]
 pub(super) struct FacetOrders<'f>(BTreeMap<String, (FacetOrder, &'f str)>);
 
 impl<'f> FacetOrders<'f> {
-    /// Checks the facets asked of an index; their order only where they are `merged`.
+    /// Compares the orders of the facets asked of an index with those of the indexes before it.
     ///
     /// # Errors
-    /// `invalid_multi_search_facet_order`, `invalid_multi_search_facets`.
-    pub(super) fn check_facets(
-        &mut self,
-        (uid, names): (&'f str, &[String]),
-        view: &IndexView,
-        merged: bool,
-    ) -> Result<(), ApiError> {
-        if merged {
-            self.check(uid, names, view)?;
-        }
-        Ok(check_facets(names, &view.settings, ErrorCode::InvalidMultiSearchFacets.name())?)
-    }
-
-    fn check(&mut self, uid: &'f str, names: &[String], view: &IndexView) -> Result<(), ApiError> {
+    /// `invalid_multi_search_facet_order`.
+    pub(super) fn check(&mut self, uid: &'f str, names: &[String], view: &IndexView) -> Result<(), ApiError> {
         for name in names {
             let order = view.settings.faceting.order(name);
             let (known, other) = self.0.entry(name.clone()).or_insert((order, uid));
