@@ -178,7 +178,7 @@ fn pipelined_requests_are_answered_in_order() {
     writing.join().unwrap();
 }
 
-/// Each of these could be read in two ways, or is no HTTP. The answer is one error object and the end of the connection,
+/// Each of these could be read in two ways, or is no HTTP. The answer is a status alone and the end of the connection,
 /// so that nothing behind it is taken for a request.
 #[test]
 fn ambiguous_requests_are_refused_and_end_the_connection() {
@@ -206,8 +206,7 @@ fn ambiguous_requests_are_refused_and_end_the_connection() {
         let answer = server.say(format!("{input}{smuggled}").as_bytes());
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{input:?}: {answer}");
         assert!(answer.contains("Connection: close\r\n") && !answer.contains("smuggled"), "{input:?}: {answer}");
-        let body = json_of(answer.split_once("\r\n\r\n").unwrap().1.as_bytes());
-        assert_eq!(body["code"], "bad_request");
+        assert!(answer.ends_with("\r\n\r\n"), "{input:?}: {answer}");
     }
 }
 

@@ -43,11 +43,14 @@ fn decode(body: &Node<'_>) -> Result<ExportRequest, ApiError> {
     Ok(request)
 }
 
-/// A number of bytes, or a text with a unit.
+/// A number of bytes, or a text with a unit. A small `b` at the end of a text stands for bits.
 fn size(node: &Node<'_>) -> Result<u64, ApiError> {
     const CODE: ErrorCode = ErrorCode::InvalidExportPayloadSize;
     match node.value().as_str() {
-        Some(text) => text.parse::<ByteSize>().map(|size| size.0).map_err(|why| node.invalid(why, CODE)),
+        Some(text) => {
+            let size = text.parse::<ByteSize>().map_err(|why| node.invalid(why, CODE))?.0;
+            Ok(if text.trim_end().ends_with('b') { size.div_ceil(8) } else { size })
+        }
         None => node.u64(CODE),
     }
 }

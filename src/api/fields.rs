@@ -22,10 +22,14 @@ async fn fields(mut call: Call<App>) -> Answer {
     let query = call.decoded(|body| FieldsQuery::from_body(&body)).await?;
     let state = call.app.control.state();
     let view = state.index(call.param(0)).ok_or_else(|| ApiError::index_not_found(call.param(0)))?;
-    // A primary key that was named counts as met, also while no document has it.
-    let primary_key = view.primary_key.as_deref().filter(|key| view.fields.id(key).is_none());
-    let names = view.fields.iter().map(|(_, name)| name).chain(primary_key);
+    let names = view.fields.iter().map(|(_, name)| name).filter(|name| is_listed(name));
     Ok(Response::from_json(200, &list(&query, names, &view.settings)))
+}
+
+/// What a place consists of is no field of its own, but for the two numbers of a point.
+fn is_listed(name: &str) -> bool {
+    let is_part = name.starts_with("_geo.") || name.starts_with("_geojson.");
+    !is_part || matches!(name, "_geo.lat" | "_geo.lng")
 }
 
 /// What a listing asks for.

@@ -232,10 +232,18 @@ fn read_filter(filter: &mut Filter, param: &Param) -> Result<bool, ApiError> {
 }
 
 fn numbers(param: &Param, code: ErrorCode) -> Result<Option<RoaringBitmap>, ApiError> {
-    let Some(items) = param.list_or_star() else { return Ok(None) };
     let parse =
-        |item: &String| item.parse::<u32>().map_err(|_| param.expected("positive integers separated by commas", code));
-    items.iter().map(parse).collect::<Result<_, _>>().map(Some)
+        |item: &str| item.parse::<u32>().map_err(|_| param.expected("positive integers separated by commas", code));
+    items(param, parse).map(|items| items.map(RoaringBitmap::from_iter))
+}
+
+/// The items of a list, each read by `parse`; `None`, no restriction, where `*` is among them. What stands beside a `*` has
+/// to be right too.
+fn items<T>(param: &Param, parse: impl Fn(&str) -> Result<T, ApiError>) -> Result<Option<Vec<T>>, ApiError> {
+    let items = param.list();
+    let named = items.iter().filter(|item| *item != "*").map(|item| parse(item));
+    let named = named.collect::<Result<Vec<_>, _>>()?;
+    Ok((named.len() == items.len()).then_some(named))
 }
 
 fn names<T>(
@@ -244,13 +252,12 @@ fn names<T>(
     named: fn(&str) -> Option<T>,
     known: &str,
 ) -> Result<Option<Vec<T>>, ApiError> {
-    let Some(items) = param.list_or_star() else { return Ok(None) };
-    let parse = |item: &String| {
+    let parse = |item: &str| {
         let message =
             || format!("`{item}` is not valid in parameter `{}`. Available values are {known}.", param.name());
         named(item).ok_or_else(|| ApiError::new(code, message()))
     };
-    items.iter().map(parse).collect::<Result<_, _>>().map(Some)
+    items(param, parse)
 }
 
 fn status_names() -> String {
@@ -262,11 +269,7 @@ fn kind_names() -> String {
 }
 
 fn indexes(param: &Param) -> Result<Option<Vec<String>>, ApiError> {
-    let Some(items) = param.list_or_star() else { return Ok(None) };
-    for item in &items {
-        check_index_uid(item)?;
-    }
-    Ok(Some(items))
+    items(param, |item| check_index_uid(item).map(|()| item.to_owned()))
 }
 
 /// A date. The reference sorts dates before 1970 behind all others, so that nothing is after them and everything before; clients
@@ -308,6 +311,9 @@ mod tests {
             ("statuses=done", ErrorCode::InvalidTaskStatuses),
             ("types=all", ErrorCode::InvalidTaskTypes),
             ("indexUids=a%20b", ErrorCode::InvalidIndexUid),
+            ("uids=a,*", ErrorCode::InvalidTaskUids),
+            ("statuses=*,done", ErrorCode::InvalidTaskStatuses),
+            ("indexUids=*,a%20b", ErrorCode::InvalidIndexUid),
             ("beforeFinishedAt=2020", ErrorCode::InvalidTaskBeforeFinishedAt),
         ] {
             assert_eq!(filter(raw), Err(code), "{raw}");

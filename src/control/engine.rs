@@ -84,10 +84,6 @@ impl PreparedBatch for EnginePrepared {
         &self.prepared.outcomes
     }
 
-    fn primary_key(&self) -> Option<&str> {
-        self.prepared.primary_key.as_deref()
-    }
-
     fn commit(self: Box<Self>, record: Vec<u8>) -> LocalBoxFuture<'static, Result<Arc<IndexView>, IndexError>> {
         async move { Ok(Arc::new(self.engine.commit(self.prepared, record).await?)) }.boxed_local()
     }

@@ -73,8 +73,6 @@ pub trait Indexes {
 pub trait PreparedBatch {
     /// One for each operation, in order.
     fn outcomes(&self) -> &[Result<OpOutcome, UserError>];
-    /// The primary key that the index would have.
-    fn primary_key(&self) -> Option<&str>;
     /// Makes it visible and durable, with the record. When this fails, nothing has changed.
     fn commit(self: Box<Self>, record: Vec<u8>) -> LocalBoxFuture<'static, Result<Arc<IndexView>, IndexError>>;
     /// Undoes it.

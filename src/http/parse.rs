@@ -178,10 +178,13 @@ fn split_target(target: &str, method: Method) -> Result<(String, String), ParseE
         return Ok(("*".to_owned(), String::new()));
     }
     let local = if target.starts_with('/') { target } else { without_authority(target)? };
-    if local.contains('#') {
-        return Err(ParseError::Malformed("the request target has a fragment"));
-    }
+    // A fragment is for the client alone.
+    let local = local.split_once('#').map_or(local, |(local, _)| local);
     let (path, query) = local.split_once('?').unwrap_or((local, ""));
+    // Clients escape these. The reference refuses each of them in the one part and not always in the other.
+    if path.contains(['<', '>', '`']) || query.contains(['<', '>', '"']) {
+        return Err(ParseError::Malformed("the request target holds a character that must be escaped"));
+    }
     Ok((normalise_path(path), query.to_owned()))
 }
 

@@ -310,10 +310,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Some(body)
     }
 
-    /// Answers bytes that are no request, and closes.
+    /// Answers bytes that are no request, by the status alone, and closes.
     async fn refuse_invalid(&mut self, error: ParseError) -> io::Result<()> {
-        let body = ApiError::bad_request(error.to_string()).body();
-        self.send(Response::json(error.status(), body), Manner::unknown()).await?;
+        self.send(Response::empty(error.status()), Manner::unknown()).await?;
         self.linger().await
     }
 

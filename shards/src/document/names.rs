@@ -9,6 +9,9 @@ use crate::ids::FieldId;
 /// What is below this field is stored unread: vectors are no fields.
 pub const VECTORS: &str = "_vectors";
 
+/// A point, whose two numbers are fields wherever there is one, whatever it holds.
+const POINT: &str = "_geo";
+
 /// Gives numbers to the names of documents, top-level and nested, in the order of first sight. Remembers for each parent which
 /// child names it has seen, so that a known name costs one lookup and no dotted path is put together.
 pub struct FieldNames<'m> {
@@ -51,6 +54,10 @@ impl<'m> FieldNames<'m> {
     /// The number of a top-level name, and the scope of its value.
     pub fn top_level(&mut self, name: &str) -> Result<(FieldId, Scope), NameError> {
         let field = self.child(None, name)?;
+        if name == POINT {
+            self.child(Some(field), "lat")?;
+            self.child(Some(field), "lng")?;
+        }
         Ok((field, Scope { parent: Some(field), object: 0, opaque: name == VECTORS }))
     }
 

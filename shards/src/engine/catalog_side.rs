@@ -300,6 +300,10 @@ impl Engine {
             }
             draft.primary_key.clone_from(key);
         }
+        if draft.primary_key.is_none() {
+            // A key that an addition names holds for what comes before it, too.
+            draft.primary_key = batch.ops.iter().find_map(named_key);
+        }
         doing("draft");
         let mut outcomes = Vec::with_capacity(batch.ops.len());
         for op in &batch.ops {
@@ -313,10 +317,9 @@ impl Engine {
         let mut next = Catalog { settings, updated_at: batch.now, embedders, ..(*catalog).clone() };
         next.primary_key = draft.primary_key.clone();
         let (cleared, documents) = (draft.cleared, draft.documents());
-        let plan = draft.finish(&catalog.fields);
+        let plan = draft.finish(&catalog.fields).await;
         next.fields = plan.fields.clone();
         next.numbers = plan.numbers.clone();
-        let primary_key = next.primary_key.clone();
         let next = Next { epoch, catalog: next, tokenizer, cleared };
         let wanted = self.partitions_wanted(&view, documents);
         // Documents that are on the move are not compared with what they were under other settings.
@@ -335,7 +338,7 @@ impl Engine {
             Ok(pending) => *home.pending.borrow_mut() = Some(pending),
             Err(error) => return Err(self.failed(&home, error).await),
         }
-        Ok(Prepared { index, epoch, outcomes, primary_key })
+        Ok(Prepared { index, epoch, outcomes })
     }
 
     /// Into how many partitions an index must be laid out anew, if so.
@@ -485,5 +488,13 @@ pub(super) fn share_of(catalog: &Catalog, tokenizer: &Arc<TextTokenizer>, epoch:
         partition_count: catalog.partition_count(),
         embedders: catalog.embedders.clone(),
         primary_key: catalog.primary_key.clone(),
+    }
+}
+
+/// The primary key that an operation names.
+fn named_key(op: &BatchOp) -> Option<String> {
+    match op {
+        BatchOp::Add { primary_key, .. } => primary_key.clone(),
+        _ => None,
     }
 }

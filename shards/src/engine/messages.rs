@@ -243,8 +243,6 @@ pub struct Prepared {
     pub epoch: Epoch,
     /// One for each operation, in order.
     pub outcomes: Vec<Result<OpOutcome, UserError>>,
-    /// The primary key after the batch.
-    pub primary_key: Option<String>,
 }
 
 impl Question {

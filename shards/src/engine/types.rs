@@ -132,7 +132,8 @@ pub struct OpOutcome {
     /// Distinct ids of an addition (with those passed over under `skipCreation`); documents deleted by a deletion or clear;
     /// documents written or deleted by an edit.
     pub documents: u64,
-    /// Distinct ids named by a deletion by ids, there or not; otherwise the same as `documents`.
+    /// Distinct ids named by a deletion by ids, there or not, none while the index has no primary key; otherwise the same as
+    /// `documents`.
     pub named: u64,
 }
 

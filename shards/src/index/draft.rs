@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ahash::AHashSet;
+use ahash::{AHashMap, AHashSet};
 use roaring::RoaringBitmap;
 use storage_engine::{ReadTree, Snapshot};
 
@@ -80,6 +80,9 @@ pub struct Draft {
     pub primary_key: Option<String>,
     fields: FieldsMap,
     numbers: DocNumbers,
+    /// The numbers of documents that the batch has deleted, by their ids. One that comes back takes its number again; for
+    /// others they are not free before the batch has ended.
+    left: AHashMap<Box<str>, u32>,
     /// Ids given (a number) or taken away by the batch.
     ids: BTreeMap<Box<str>, Option<u32>>,
     changes: BTreeMap<u32, Change>,
@@ -112,6 +115,7 @@ impl Draft {
             primary_key: catalog.primary_key.clone(),
             fields,
             numbers: catalog.numbers.clone(),
+            left: AHashMap::new(),
             ids: BTreeMap::new(),
             changes: BTreeMap::new(),
             records: Pieces::default(),
@@ -122,7 +126,7 @@ impl Draft {
 
     /// Documents that there are at this point of the batch.
     pub fn documents(&self) -> u64 {
-        self.numbers.in_use()
+        self.numbers.in_use() - self.left.len() as u64
     }
 
     /// The number of a document at this point of the batch.
@@ -136,20 +140,21 @@ impl Draft {
         stored_number(&self.snapshot, id)
     }
 
-    /// Applies an addition, of which only documents of `kept` stay here. When it fails the draft is as before.
+    /// Applies an addition, of which only documents of `kept` stay here. When it fails the draft is as before, but for a
+    /// primary key under which documents had no id or a wrong one: that is the key of what follows.
     pub async fn add(&mut self, addition: Addition<'_>, kept: Option<&KeptShards>) -> Result<OpOutcome, OpError> {
-        let names_before = self.fields.len();
+        let (names_before, key_before) = (self.fields.len(), self.primary_key.clone());
         let records_before = self.records.mark();
         let read = match self.read(&addition).await {
-            Ok((key, documents)) => self.check_new(&addition, &documents, kept).await.map(|()| (key, documents)),
+            Ok(documents) => self.check_new(&addition, &documents, kept).await.map(|()| documents),
             Err(error) => Err(error),
         };
         match read {
-            Ok((key, documents)) => {
-                self.primary_key = key;
-                self.admit(&addition, documents, kept).await
-            }
+            Ok(documents) => self.admit(&addition, documents, kept).await,
             Err(error) => {
+                if !is_about_ids(&error) {
+                    self.primary_key = key_before;
+                }
                 self.fields.truncate(names_before);
                 self.records.truncate(records_before);
                 Err(error)
@@ -157,8 +162,8 @@ impl Draft {
         }
     }
 
-    /// Reads and checks all documents of an addition; returns the primary key and, for each document, its id and its record.
-    async fn read(&mut self, addition: &Addition<'_>) -> Result<(Option<String>, Admitted), OpError> {
+    /// Reads and checks all documents of an addition; returns for each its id and its record. Sets the primary key.
+    async fn read(&mut self, addition: &Addition<'_>) -> Result<Admitted, OpError> {
         let key = self.key_for(addition.primary_key);
         let settings = self.settings.clone();
         let reserved = Reserved::new(&settings);
@@ -168,10 +173,12 @@ impl Draft {
         let (mut record, mut found) = (Vec::new(), Segments::default());
         if !source.next(&mut names, &mut document)? {
             // Without documents it does not matter which key is named.
-            return Ok((key.unwrap_or_else(|_| self.primary_key.clone()), found));
+            self.primary_key = key.unwrap_or_else(|_| self.primary_key.take());
+            return Ok(found);
         }
-        let inferred = key?.map_or_else(|| infer(&document, names.map()), Ok)?;
-        let mut finder = KeyFinder::new(&inferred);
+        let key = key?.map_or_else(|| infer(&document, names.map()), Ok)?;
+        self.primary_key = Some(key.clone());
+        let mut finder = KeyFinder::new(&key);
         let kind = match addition.method {
             Method::Replace => ChangeKind::Replace,
             Method::Update => ChangeKind::Merge,
@@ -194,7 +201,7 @@ impl Draft {
                 self.runtime.yield_now().await;
             }
             if !source.next(&mut names, &mut document)? {
-                return refused.map_or(Ok((Some(inferred), found)), |error| Err(error.into()));
+                return refused.map_or(Ok(found), |error| Err(error.into()));
             }
         }
     }
@@ -231,7 +238,7 @@ impl Draft {
                 None if addition.skip_creation => drop(passed_over.insert(id)),
                 None => {
                     let full = || UserError::new("internal", "the index holds as many documents as it can");
-                    let number = self.numbers.take().ok_or_else(full)?;
+                    let number = self.left.remove(id.as_str()).or_else(|| self.numbers.take()).ok_or_else(full)?;
                     distinct.insert(number);
                     self.ids.insert(id.into(), Some(number));
                     self.change(number, Change { kind: ChangeKind::Create, ..change })?;
@@ -322,7 +329,9 @@ impl Draft {
                 self.runtime.yield_now().await;
             }
         }
-        Ok(OpOutcome { documents: deleted, named: named.len() as u64 })
+        // Without a primary key there are no ids yet that anything could be named by.
+        let named = if self.primary_key.is_some() { named.len() as u64 } else { 0 };
+        Ok(OpOutcome { documents: deleted, named })
     }
 
     /// Deletes documents that were chosen in the state before the batch; those that an earlier operation has deleted are
@@ -346,7 +355,7 @@ impl Draft {
 
     fn delete(&mut self, id: &str, number: u32) -> Result<(), PartitionError> {
         self.change(number, Change { kind: ChangeKind::Delete, start: 0, len: 0, vectors: (0, 0) })?;
-        self.numbers.give_back(number);
+        self.left.insert(id.into(), number);
         self.ids.insert(id.into(), None);
         Ok(())
     }
@@ -359,6 +368,7 @@ impl Draft {
         self.changes.clear();
         self.records.clear();
         self.numbers = DocNumbers::default();
+        self.left.clear();
         OpOutcome { documents, named: documents }
     }
 
@@ -401,7 +411,19 @@ impl Draft {
     }
 
     /// Ends the batch. `names_before` is the map of names from before the batch, shared on when nothing was added.
-    pub fn finish(self, names_before: &Arc<FieldsMap>) -> Plan {
+    pub async fn finish(mut self, names_before: &Arc<FieldsMap>) -> Plan {
+        let mut free = RoaringBitmap::new();
+        for (_, number) in self.left.drain() {
+            free.insert(number);
+            if self.runtime.should_yield() {
+                self.runtime.yield_now().await;
+            }
+        }
+        self.numbers.give_back_all(&free);
+        if let Some(key) = &self.primary_key {
+            // A key that was named counts as met, also while no document has it.
+            self.fields.insert(key);
+        }
         let same = self.fields.len() == names_before.len();
         Plan {
             fields: if same { names_before.clone() } else { Arc::new(self.fields) },
@@ -411,6 +433,10 @@ impl Draft {
             records: self.records,
         }
     }
+}
+
+fn is_about_ids(error: &OpError) -> bool {
+    matches!(error, OpError::User(error) if matches!(error.code, "missing_document_id" | "invalid_document_id"))
 }
 
 /// Writes a document's record without what goes to the vectors, which is returned.

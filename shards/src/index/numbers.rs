@@ -32,6 +32,20 @@ impl DocNumbers {
         }
     }
 
+    /// Gives many numbers back.
+    pub fn give_back_all(&mut self, numbers: &RoaringBitmap) {
+        self.free |= numbers;
+        let is_free_from = |first: u32| self.free.range_cardinality(first..self.next) == u64::from(self.next - first);
+        // Where the free numbers at the end begin.
+        let (mut low, mut high) = (0, self.next);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_free_from(middle) { high = middle } else { low = middle + 1 }
+        }
+        self.free.remove_range(low..self.next);
+        self.next = low;
+    }
+
     /// How many numbers are in use.
     pub fn in_use(&self) -> u64 {
         u64::from(self.next) - self.free.len()
@@ -47,6 +61,17 @@ mod tests {
     use super::*;
 
     proptest! {
+        #[test]
+        fn many_are_given_back_as_one_by_one(next in 0..40u32, first in any::<u64>(), second in any::<u64>()) {
+            let chosen = |bits: u64| (0..next).filter(move |number| bits >> number & 1 == 1);
+            let mut together = DocNumbers { next, free: RoaringBitmap::new() };
+            let mut single = together.clone();
+            together.give_back_all(&chosen(first).collect());
+            together.give_back_all(&chosen(second).filter(|number| first >> number & 1 == 0).collect());
+            chosen(first | second).for_each(|number| single.give_back(number));
+            prop_assert_eq!((together.next, together.free), (single.next, single.free));
+        }
+
         #[test]
         fn the_smallest_free_number_is_taken(steps in prop::collection::vec(any::<Option<u8>>(), 0..200)) {
             let (mut numbers, mut used) = (DocNumbers::default(), BTreeSet::new());

@@ -197,7 +197,7 @@ impl Indexes for FakeHandle {
                     added += count;
                 }
                 let named = match operation {
-                    BatchOp::DeleteIds(ids) => ids.iter().collect::<BTreeSet<_>>().len() as u64,
+                    BatchOp::DeleteIds(ids) if key.is_some() => ids.iter().collect::<BTreeSet<_>>().len() as u64,
                     _ => 0,
                 };
                 outcomes.push(count.map(|documents| OpOutcome { documents, named }));
@@ -223,10 +223,6 @@ struct FakePrepared {
 impl PreparedBatch for FakePrepared {
     fn outcomes(&self) -> &[Result<OpOutcome, UserError>] {
         &self.outcomes
-    }
-
-    fn primary_key(&self) -> Option<&str> {
-        self.stored.view.primary_key.as_deref()
     }
 
     fn commit(mut self: Box<Self>, record: Vec<u8>) -> LocalBoxFuture<'static, Result<Arc<IndexView>, IndexError>> {

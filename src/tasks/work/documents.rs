@@ -29,9 +29,8 @@ pub(super) async fn apply(run: &mut Run<'_>, name: &str, work: Work) -> Result<E
         Some(Err(error)) => return fail_batch(run, error).await,
     };
     let any_done = prepared.outcomes().iter().any(Result::is_ok);
-    let has_key = prepared.primary_key().is_some();
     for (task, outcome) in run.tasks.iter_mut().zip(prepared.outcomes()) {
-        conclude(task, outcome, work, has_key);
+        conclude(task, outcome, work);
     }
     end(run, name, prepared, any_done).await
 }
@@ -105,11 +104,11 @@ async fn operation(run: &Run<'_>, task: &Task) -> Result<BatchOp, IndexError> {
 
 /// What came of one task. Among additions a deletion counts the ids it was given, as the reference does; by itself it
 /// counts documents.
-fn conclude(task: &mut Task, outcome: &Result<OpOutcome, UserError>, work: Work, has_key: bool) {
+fn conclude(task: &mut Task, outcome: &Result<OpOutcome, UserError>, work: Work) {
     match (outcome, &task.content) {
         (Err(error), _) => fail(task, task_error(&IndexError::User(error.clone()))),
         (Ok(outcome), Content::DocumentDeletion { .. }) if work == Work::Additions => {
-            task.outcome = Outcome::Documents(if has_key { outcome.named } else { 0 });
+            task.outcome = Outcome::Documents(outcome.named);
         }
         (Ok(outcome), _) => task.outcome = Outcome::Documents(outcome.documents),
     }

@@ -23,6 +23,8 @@ const WORDS: [&str; 12] = ["ant", "bee", "cat", "cod", "dog", "eel", "elk", "fox
 #[derive(Default, Clone)]
 struct Model {
     numbers: BTreeMap<String, u32>,
+    /// Of documents that were there before or in the current batch: they keep their numbers to its end.
+    kept_numbers: BTreeMap<String, u32>,
     documents: BTreeMap<u32, Map<String, Value>>,
     settings: Settings,
 }
@@ -32,9 +34,12 @@ impl Model {
         if let Some(number) = self.numbers.get(id) {
             return *number;
         }
-        let free = (0..).find(|number| !self.documents.contains_key(number)).unwrap();
-        self.numbers.insert(id.to_owned(), free);
-        free
+        let kept = self.kept_numbers.get(id).copied();
+        let taken: BTreeSet<u32> = self.kept_numbers.values().copied().collect();
+        let number = kept.unwrap_or_else(|| (0..).find(|number| !taken.contains(number)).unwrap());
+        self.numbers.insert(id.to_owned(), number);
+        self.kept_numbers.insert(id.to_owned(), number);
+        number
     }
 
     fn add(&mut self, documents: &[Map<String, Value>], method: Method, skip: bool) {
@@ -59,6 +64,7 @@ impl Model {
 
     fn clear(&mut self) -> u64 {
         self.numbers.clear();
+        self.kept_numbers.clear();
         std::mem::take(&mut self.documents).len() as u64
     }
 
@@ -244,6 +250,7 @@ fn random_history(seed: u64, cores: u16, config: EngineConfig) {
         for round in 0..rounds {
             let mut ops = Vec::new();
             let mut expected = Vec::new();
+            model.kept_numbers.clone_from(&model.numbers);
             let settings = random.random_bool(0.3).then(|| new_settings(&mut random));
             model.settings = settings.clone().unwrap_or(model.settings);
             for _ in 0..random.random_range(1..6) {
