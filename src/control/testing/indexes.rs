@@ -204,6 +204,9 @@ impl Indexes for FakeHandle {
             }
             let mut view = IndexView::clone(&stored.view);
             view.primary_key = batch.primary_key.unwrap_or(key);
+            if let Some(key) = &view.primary_key {
+                Arc::make_mut(&mut view.fields).insert(key);
+            }
             view.settings = batch.settings.unwrap_or(view.settings);
             (view.documents, view.updated_at) = (stored.ids.len() as u64, batch.now);
             stored.view = Arc::new(view);
