@@ -93,15 +93,19 @@ impl Score {
         if let Some(similarity) = self.similarity {
             return f64::from(similarity);
         }
-        fold(self.ranks.iter().copied().filter(|(_, max)| *max > 0))
+        self.of_ranks(self.ranks.len())
     }
 
     /// The score by the first `count` rules alone, of a document that was ranked by rules; by all where none is given.
     pub fn of_first(&self, count: Option<usize>) -> f64 {
         match count {
-            Some(count) => fold(self.ranks[..count].iter().copied().filter(|(_, max)| *max > 0)),
+            Some(count) => self.of_ranks(count),
             None => self.global(),
         }
+    }
+
+    fn of_ranks(&self, count: usize) -> f64 {
+        fold(self.ranks[..count].iter().copied().filter(|(_, max)| *max > 0))
     }
 }
 

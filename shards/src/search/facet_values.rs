@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use super::answer::SearchError;
 use super::ask::{Ask, unexpected};
 use super::gather::{Gather, SearchedIndex};
-use super::hybrid::embed;
+use super::hybrid::{check, query_vector};
 use super::messages::{PartQuestion, PartReply};
 use super::narrow::questions;
 use super::part::Pacer;
@@ -47,12 +47,12 @@ pub async fn search_facet_values(
     check_facet_search_enabled(index.settings)?;
     let mut search = request.search.clone();
     if let Some(semantic) = search.semantic.take() {
-        embed::check(index.settings, index.embedders, &semantic)?;
+        check(index.settings, index.embedders, &semantic)?;
         // Every document that the filter admits is found by meaning, some nearer than others. What the query's vector is does
         // not matter then, but where nothing else is asked for there has to be one.
         let text = search.query.take();
         if semantic.ratio >= 1.0 {
-            embed::query_vector(index, &semantic, text.as_deref()).await?;
+            query_vector(index, &semantic, text.as_deref()).await?;
         }
     }
     search.page = match request.exhaustive {

@@ -8,8 +8,8 @@ use ahash::{AHashMap, AHashSet};
 use super::answer::FacetAnswer;
 use super::messages::{RankQuestion, RankedReply, WrittenHits};
 use super::part::{Pacer, free_in_steps, pause};
-use super::passed_over::PassedOver;
 use super::pins::PinnedDoc;
+use super::walk::Walk;
 use crate::facets::distinct::GroupValue;
 use crate::facets::geo::sort_buckets;
 use crate::ids::DocId;
@@ -32,7 +32,7 @@ pub(super) struct MergeLimits {
     pub page: (u64, u64),
     /// Whether the total is exact, so that the order is walked to its end whatever the page.
     pub exact: bool,
-    /// Whether it shows in which order documents in front of the page are met: see [`PassedOver`].
+    /// Whether it shows in which order documents in front of the page are met: see [`Walk`].
     pub passes_over: bool,
 }
 
@@ -124,20 +124,18 @@ pub(super) async fn merge(
     let mut removed = Removed::default();
     let mut any_below = false;
     let lost_below = limits.threshold.is_some_and(|least| scorer.lost() < least);
-    let (mut all, mut passed) = (all.into_iter(), PassedOver::new(plan, limits));
-    for at in 0.. {
-        if at % DOCS_PER_LOOK == 0 {
+    let (mut walk, mut met) = (Walk::new(plan, limits, all), 0);
+    while let Some(((doc, groups), rules)) = walk.next(docs.len(), &taken, pacer).await {
+        if met % DOCS_PER_LOOK == 0 {
             pause(pacer).await;
         }
-        passed.look_ahead(all.as_mut_slice(), docs.len(), &taken, pacer).await;
-        let Some((doc, groups)) = all.next() else { break };
+        met += 1;
         // Groups are told apart bucket by bucket, so the one in which the page ends is walked to its end.
         let in_last_bucket =
             |last: &RankedDoc| plan.whole_buckets && plan.compare_rules(last, &doc, plan.rules.rules.len()).is_eq();
         if docs.len() >= limits.counted && !docs.last().is_some_and(in_last_bucket) {
             break;
         }
-        let rules = passed.take(&doc);
         let below = match limits.threshold {
             Some(least) => scorer.score(&doc, pacer).await.of_first(rules) < least,
             None => false,
@@ -171,7 +169,13 @@ pub(super) async fn merge(
 pub(super) async fn merge_rest(ranked: &mut Ranked, plan: &RankPlan, replies: Vec<RankedReply>, pacer: &dyn Pacer) {
     let (all, _) = ordered(plan, replies, true, pacer).await;
     let Removed { values, dropped, .. } = &mut ranked.removed;
-    let met: AHashSet<DocId> = ranked.docs.iter().map(|kept| kept.doc).chain(dropped.iter().copied()).collect();
+    let mut met: AHashSet<DocId> = AHashSet::with_capacity(ranked.docs.len() + dropped.len());
+    for (at, doc) in ranked.docs.iter().map(|kept| kept.doc).chain(dropped.iter().copied()).enumerate() {
+        if at % DOCS_PER_LOOK == 0 {
+            pause(pacer).await;
+        }
+        met.insert(doc);
+    }
     let taken = Arc::make_mut(values);
     for (at, (doc, groups)) in all.into_iter().enumerate() {
         if at % DOCS_PER_LOOK == 0 {

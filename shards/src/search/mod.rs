@@ -18,7 +18,6 @@ mod merge;
 pub mod messages;
 mod narrow;
 pub mod part;
-mod passed_over;
 mod pins;
 pub mod plan;
 mod reader;
@@ -26,6 +25,7 @@ mod reader;
 mod replay;
 pub mod request;
 pub mod similar;
+mod walk;
 
 pub use answer::{FacetAnswer, SearchAnswer, SearchError};
 pub use ask::Ask;

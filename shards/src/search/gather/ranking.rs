@@ -33,17 +33,18 @@ impl Gather<'_> {
         offset: u64,
         limit: u64,
     ) -> Result<Ranked, SearchError> {
-        let may_show = self.first_may_show(&graph, offset);
+        let (may_show, pins) = (self.first_may_show(&graph, offset), find_pins(self.ask, &self.request.pins).await?);
         // Facets are those of the documents that are met first.
         if may_show && self.request.facets.is_none() {
-            let (ranked, several_groups) = self.ranked_as(graph.clone(), format, (offset, limit), false).await?;
+            let (ranked, several_groups) =
+                self.ranked_as(graph.clone(), (format, &pins), (offset, limit), false).await?;
             // Of documents of one group each, any may stand for it: as many groups are met.
             if !several_groups {
                 return Ok(ranked);
             }
             ranked.free(self.pacer).await;
         }
-        Ok(self.ranked_as(graph, format, (offset, limit), may_show).await?.0)
+        Ok(self.ranked_as(graph, (format, &pins), (offset, limit), may_show).await?.0)
     }
 
     /// Whether an answer may depend on which document of a distinct group is met first in front of the page, or behind it.
@@ -61,19 +62,17 @@ impl Gather<'_> {
     async fn ranked_as(
         &self,
         graph: QueryGraph,
-        format: Option<&Arc<FormatPlan>>,
+        (format, pins): (Option<&Arc<FormatPlan>>, &[PinnedDoc]),
         (offset, limit): (u64, u64),
         first_shows: bool,
     ) -> Result<(Ranked, bool), SearchError> {
         let page_end = usize::try_from(offset + limit).unwrap_or(usize::MAX);
-        let pins = find_pins(self.ask, &self.request.pins).await?;
         let distinct = plan::distinct_field(self.request, self.index.settings);
         let is_distinct = distinct.is_some();
         let narrows = is_distinct || self.request.ranking_score_threshold.is_some();
         let facets = self.facet_plan();
-        // Groups behind the page are told apart without an order.
-        let walks_all = self.request.page.is_exact() && !first_shows;
-        let plan = self.plan_to((offset, page_end), graph, (is_distinct, first_shows, walks_all));
+        let walks_all = self.walks_all(first_shows);
+        let plan = self.plan_to((offset, page_end), graph, (is_distinct, first_shows));
         let limits = MergeLimits {
             by_groups: is_distinct,
             threshold: self.request.ranking_score_threshold,
@@ -94,7 +93,7 @@ impl Gather<'_> {
         };
         let mut several_groups = false;
         loop {
-            let (mut ranked, is_complete, several) = self.ranked_once(question, limits, &pins).await?;
+            let (mut ranked, is_complete, several) = self.ranked_once(question, limits, pins).await?;
             several_groups |= several;
             let is_filled = ranked.docs.len() >= page_end || ranked.unwanted;
             if is_filled || is_complete || !is_distinct {
@@ -184,12 +183,18 @@ impl Gather<'_> {
         Some(Arc::new(FacetPlan::new(names, self.index.fields, self.index.settings)))
     }
 
+    /// Whether the order is walked to its end, for an exact total. Where it shows which document of a group is met first, groups behind
+    /// the page are told apart without an order.
+    fn walks_all(&self, first_shows: bool) -> bool {
+        self.request.page.is_exact() && !first_shows
+    }
+
     /// How the partitions rank at first, for a page that passes over `offset` documents and ends at `page_end`.
     fn plan_to(
         &self,
         (offset, page_end): (u64, usize),
         graph: QueryGraph,
-        (is_distinct, first_shows, walks_all): (bool, bool, bool),
+        (is_distinct, first_shows): (bool, bool),
     ) -> RankPlan {
         let mut plan = plan::rank_plan(self.request, self.index.settings, graph, self.field_table(), page_end);
         if let Some(query) = &self.vector {
@@ -198,7 +203,7 @@ impl Gather<'_> {
         }
         let has_threshold = self.request.ranking_score_threshold.is_some();
         let narrows = is_distinct || has_threshold;
-        if narrows && (walks_all || (has_threshold && !plan.rules.sorts.is_empty())) {
+        if narrows && (self.walks_all(first_shows) || (has_threshold && !plan.rules.sorts.is_empty())) {
             plan.wanted = usize::MAX;
         } else if is_distinct && (has_threshold || self.vector.is_some()) {
             plan.wanted = page_end.saturating_mul(DISTINCT_SURPLUS);

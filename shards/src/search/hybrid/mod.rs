@@ -8,7 +8,7 @@
 //! A search by meaning is a search like any other whose ranking has the rule `Vector`, with distances for costs: partitions merge
 //! by those, then by document number, so that an answer does not depend on how many there are.
 
-pub(super) mod embed;
+mod embed;
 mod merge;
 pub mod nearest;
 pub(in crate::search) mod part;
@@ -16,5 +16,6 @@ mod search;
 pub mod similar;
 
 pub use embed::check;
+pub(in crate::search) use embed::query_vector;
 pub use search::search;
 pub(in crate::search) use search::{FoundHit, GOOD_ENOUGH, Whole, find};
