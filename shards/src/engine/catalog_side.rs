@@ -265,7 +265,10 @@ impl Engine {
     }
 
     pub(super) async fn compact_here(&self, index: Uuid) -> Result<Answer, EngineError> {
-        let view = self.catalog(index)?.view();
+        let home = self.catalog(index)?;
+        // A file that is rewritten has no state before its newest to go back to.
+        self.take_back(&home).await?;
+        let view = home.view();
         let first = Place { index, layout: view.layout, partition: PartitionNo(0) };
         let (mut before, mut after) = (0, 0);
         for place in partitions(first, view.partition_count()) {
@@ -457,7 +460,7 @@ impl Engine {
         let mut writer = home.take_writer()?;
         let mut checkpoint = Checkpoint::default();
         if cleared && writer.txn().entry_count(EXTERNAL_IDS) > 0 {
-            writer.txn().clear(EXTERNAL_IDS).map_err(PartitionError::from)?;
+            writer.txn().clear(EXTERNAL_IDS).await.map_err(PartitionError::from)?;
         }
         for (id, number) in ids {
             let written = match number {

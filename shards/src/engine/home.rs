@@ -1,6 +1,6 @@
 //! A partition at home on its core: its file, its published states, and the state being built.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -59,9 +59,11 @@ pub struct PartitionHome {
     runtime: Rc<dyn Runtime>,
     number: PartitionNo,
     path: PathBuf,
-    store: RefCell<PageStore>,
+    store: PageStore,
     /// Of the newest durable state.
     memory: RefCell<PartitionMemory>,
+    /// Whether `memory` may be of a state that was taken back.
+    is_memory_ahead: Cell<bool>,
     readers: RefCell<BTreeMap<Epoch, (Rc<PartitionReader>, Nanos)>>,
     writer: RefCell<Option<PartitionWriter>>,
     /// Of the state in `writer`, once it is finished.
@@ -95,8 +97,9 @@ impl PartitionHome {
             runtime,
             number,
             path,
-            store: RefCell::new(store),
+            store,
             memory: RefCell::new(memory),
+            is_memory_ahead: Cell::new(false),
             readers: RefCell::default(),
             writer: RefCell::default(),
             built: RefCell::default(),
@@ -123,8 +126,8 @@ impl PartitionHome {
     }
 
     /// The file.
-    pub fn store(&self) -> PageStore {
-        self.store.borrow().clone()
+    pub fn store(&self) -> &PageStore {
+        &self.store
     }
 
     /// Documents of the newest durable state.
@@ -152,7 +155,7 @@ impl PartitionHome {
         }
         let vectors = self.memory.borrow().vectors.renewed();
         self.memory.borrow_mut().vectors = vectors;
-        let (snapshot, memory) = (self.store.borrow().snapshot(), self.memory.borrow().clone());
+        let (snapshot, memory) = (self.store.snapshot(), self.memory.borrow().clone());
         self.remove_unused(&memory.vectors);
         let reader = Rc::new(PartitionReader::new(snapshot, self.number, facts, memory));
         let now = self.runtime.now();
@@ -190,7 +193,7 @@ impl PartitionHome {
         self.runtime.spawn(Queue::Upkeep, Box::pin(forgetting));
     }
 
-    /// Removes the folders of graphs that the newest state does not have, once nobody reads them.
+    /// Removes the folders of graphs that the newest state does not have. Who reads them has their files open.
     fn remove_unused(&self, vectors: &PartitionVectors) {
         let old = match self.readers.borrow().last_key_value() {
             Some((_, (reader, _))) => reader.vectors().clone(),
@@ -223,7 +226,7 @@ impl PartitionHome {
             tokenizer: share.tokenizer.clone(),
             primary_key: share.primary_key.clone(),
         };
-        let txn = self.store.borrow().begin_write()?;
+        let txn = self.store.begin_write()?;
         let memory = self.memory.borrow().clone();
         let vectors = VectorsWriter::new(
             self.runtime.clone(),
@@ -321,59 +324,46 @@ impl PartitionHome {
         Ok(())
     }
 
-    /// Goes back to the state of `epoch`.
+    /// Goes back to the state of `epoch`. Searches go on meanwhile, and where this fails, too: then nothing is written until it
+    /// succeeds.
     pub async fn abort(&self, epoch: Epoch) -> Result<(), PartitionError> {
         self.writer.borrow_mut().take();
         self.built.borrow_mut().take();
         self.unpublished.borrow_mut().clear();
-        let store = self.store();
         let known = self.memory.borrow().vectors.clone();
-        if store.epoch() <= epoch.0 && !store.is_poisoned() && !known.is_poisoned() {
+        let store = &self.store;
+        let is_there = store.epoch() <= epoch.0 && !store.is_poisoned() && !known.is_poisoned();
+        if is_there && !self.is_memory_ahead.get() {
             return Ok(());
         }
-        // What was made durable must not be built upon, and a store that failed must be opened anew. Readers of the old
-        // opening must go before the new one is written: it does not know of them and would use their pages again.
-        let readers = std::mem::take(&mut *self.readers.borrow_mut());
-        drop(store);
-        let (store, memory) = match self.reopen(epoch, &known).await {
-            Ok(opened) => opened,
-            Err(error) => {
-                // Until it succeeds nothing is written, and searches go on.
-                *self.readers.borrow_mut() = readers;
-                return Err(error);
-            }
-        };
-        let facts: Vec<EpochFacts> = readers.values().map(|(reader, _)| reader.facts().clone()).collect();
-        drop(readers);
-        *self.store.borrow_mut() = store;
+        // What was made durable must not be built upon, and a store that failed must be opened anew.
+        self.is_memory_ahead.set(true);
+        store.roll_back(epoch.0).await?;
+        let memory = load(&self.runtime, store, &self.path, &known).await?;
         *self.memory.borrow_mut() = memory;
-        if let Some(facts) = facts.into_iter().rfind(|facts| facts.epoch <= epoch) {
-            let EpochFacts { epoch, fields, settings, tokenizer, partition_count, embedders } = facts;
-            // Readers have no use for the key.
-            let primary_key = None;
-            let share = EpochShare { epoch, fields, settings, tokenizer, partition_count, primary_key, embedders };
-            self.publish(&share);
-        }
+        self.is_memory_ahead.set(false);
+        self.renew_newest();
         Ok(())
     }
 
-    async fn reopen(
-        &self,
-        epoch: Epoch,
-        known: &PartitionVectors,
-    ) -> Result<(PageStore, PartitionMemory), PartitionError> {
-        let options = StoreOptions { create: false, at_most_epoch: Some(epoch.0) };
-        let store = PageStore::open(self.runtime.disk(), &self.path, options).await?;
-        let memory = load(&self.runtime, &store, &self.path, known).await?;
-        Ok((store, memory))
+    /// Publishes the newest epoch again, read from the file as it is now.
+    fn renew_newest(&self) {
+        let Some(newest) = self.newest_reader() else { return };
+        let EpochFacts { epoch, fields, settings, tokenizer, partition_count, embedders } = newest.facts().clone();
+        // Readers have no use for the key.
+        let primary_key = None;
+        self.publish(&EpochShare { epoch, fields, settings, tokenizer, partition_count, primary_key, embedders });
     }
 
     /// Rewrites the file without its free pages; bytes before and after.
     pub async fn compact(&self) -> Result<(u64, u64), PartitionError> {
-        let store = self.store();
-        let before = store.file_bytes();
-        store.compact().await.map_err(|error| PartitionError::Compact(error.to_string()))?;
-        Ok((before, store.file_bytes()))
+        let before = self.store.file_bytes();
+        self.store.compact().await.map_err(|error| PartitionError::Compact(error.to_string()))?;
+        // As long as the old file is read its bytes are not given back. Requests that began with an older epoch begin anew.
+        self.renew_newest();
+        let newest = self.readers.borrow_mut().pop_last();
+        self.readers.replace(newest.into_iter().collect());
+        Ok((before, self.store.file_bytes()))
     }
 }
 

@@ -3,11 +3,11 @@
 //! A draft reads the state before the batch and decides everything that needs the whole index: ids, numbers, names, the
 //! primary key. What it leaves for the partitions is a list of changes, at most one for each document.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashSet;
 use roaring::RoaringBitmap;
 use storage_engine::{ReadTree, Snapshot};
 
@@ -82,7 +82,7 @@ pub struct Draft {
     numbers: DocNumbers,
     /// The numbers of documents that the batch has deleted, by their ids. One that comes back takes its number again; for
     /// others they are not free before the batch has ended.
-    left: AHashMap<Box<str>, u32>,
+    left: BTreeMap<Box<str>, u32>,
     /// Ids given (a number) or taken away by the batch.
     ids: BTreeMap<Box<str>, Option<u32>>,
     changes: BTreeMap<u32, Change>,
@@ -115,7 +115,7 @@ impl Draft {
             primary_key: catalog.primary_key.clone(),
             fields,
             numbers: catalog.numbers.clone(),
-            left: AHashMap::new(),
+            left: BTreeMap::new(),
             ids: BTreeMap::new(),
             changes: BTreeMap::new(),
             records: Pieces::default(),
@@ -317,7 +317,8 @@ impl Draft {
         if ids.clone().any(str::is_empty) {
             return Err(UserError::new("internal", "a document id is empty").into());
         }
-        let (mut deleted, mut named) = (0, AHashSet::new());
+        // A table that grows moves all that it holds at once; there may be hundreds of thousands.
+        let (mut deleted, mut named) = (0, BTreeSet::new());
         for id in ids {
             if named.insert(id)
                 && let Some(number) = self.number(id)?
@@ -330,8 +331,13 @@ impl Draft {
             }
         }
         // Without a primary key there are no ids yet that anything could be named by.
-        let named = if self.primary_key.is_some() { named.len() as u64 } else { 0 };
-        Ok(OpOutcome { documents: deleted, named })
+        let count = if self.primary_key.is_some() { named.len() as u64 } else { 0 };
+        while named.pop_first().is_some() {
+            if self.runtime.should_yield() {
+                self.runtime.yield_now().await;
+            }
+        }
+        Ok(OpOutcome { documents: deleted, named: count })
     }
 
     /// Deletes documents that were chosen in the state before the batch; those that an earlier operation has deleted are
@@ -413,7 +419,7 @@ impl Draft {
     /// Ends the batch. `names_before` is the map of names from before the batch, shared on when nothing was added.
     pub async fn finish(mut self, names_before: &Arc<FieldsMap>) -> Plan {
         let mut free = RoaringBitmap::new();
-        for (_, number) in self.left.drain() {
+        for number in std::mem::take(&mut self.left).into_values() {
             free.insert(number);
             if self.runtime.should_yield() {
                 self.runtime.yield_now().await;

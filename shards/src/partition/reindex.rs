@@ -68,7 +68,7 @@ pub(super) async fn reindex(writer: &mut PartitionWriter, old: &Settings) -> Res
     }
     if words {
         for tree in [POSTINGS, DICTIONARY, WORD_COUNTS] {
-            parts.txn.clear(tree)?;
+            parts.txn.clear(tree).await?;
         }
         *parts.dictionary = Dictionary::default();
     }

@@ -28,7 +28,7 @@ use crate::text::TextTokenizer;
 use crate::text::dictionary::{Dictionary, DictionaryBuilder, TermChange};
 use crate::text::segmenter;
 use crate::vectors::VectorSums;
-use crate::vectors::resettle::resettle;
+use crate::vectors::resettle::{DocumentIds, resettle};
 use crate::vectors::writer::{PreparedVectors, VectorsWriter};
 
 /// Gathered changes are written when they take this much memory.
@@ -203,8 +203,10 @@ impl PartitionWriter {
 
     /// Follows a change of embedders. Must come before any change.
     pub async fn resettle_vectors(&mut self, before: &Settings) -> Result<(), PartitionError> {
-        let settings = (before, &*self.facts.settings);
-        let grown = resettle(&mut self.vectors, &mut self.txn, &self.documents, settings).await?;
+        let facts = &self.facts;
+        let (settings, key) = ((before, &*facts.settings), facts.primary_key.as_deref().unwrap_or_default());
+        let ids = DocumentIds { names: &facts.fields, key };
+        let grown = resettle(&mut self.vectors, &mut self.txn, &self.documents, settings, ids).await?;
         self.delta.raw_bytes += grown;
         Ok(())
     }
@@ -228,7 +230,7 @@ impl PartitionWriter {
         let columns = [FACET_NUMBERS, FACET_STRINGS, FACET_ORIGINALS, FACET_FLAGS, FACET_VALUES];
         let places = [GEO_POINTS, GEO_SHAPES, GEO_CELLS];
         for tree in columns.into_iter().chain(places).chain([DOCUMENTS, POSTINGS, DICTIONARY, WORD_COUNTS]) {
-            self.txn.clear(tree)?;
+            self.txn.clear(tree).await?;
         }
         self.touch_all();
         self.vectors.clear();

@@ -12,7 +12,9 @@ use super::show::put_entry;
 use super::stored::EmbedderVectors;
 use super::work::Known;
 use super::writer::VectorsWriter;
+use crate::document::primary_key::KeyFinder;
 use crate::document::record::{Record, put_record};
+use crate::fields::FieldsMap;
 use crate::ids::FieldId;
 use crate::partition::PartitionError;
 use crate::partition::trees::DOCUMENTS;
@@ -24,6 +26,15 @@ use crate::settings::embedder::{EmbedderConfig, Reembedding};
 pub fn is_needed(before: &Settings, now: &Settings) -> bool {
     before.embedders != now.embedders
         || (change::searchable_change(before, now) && now.embedders.values().any(change::uses_template))
+}
+
+/// What tells the ids of documents.
+#[derive(Clone, Copy)]
+pub struct DocumentIds<'s> {
+    /// The index's names.
+    pub names: &'s FieldsMap,
+    /// The primary key; empty where there is none.
+    pub key: &'s str,
 }
 
 /// The names that come and go.
@@ -43,6 +54,7 @@ pub async fn resettle(
     txn: &mut WriteTxn,
     documents: &RoaringBitmap,
     (before, now): (&Settings, &Settings),
+    ids: DocumentIds<'_>,
 ) -> Result<i64, PartitionError> {
     let missing_in = |other: &Settings, name: &&String| !other.embedders.contains_key(*name);
     let difference = Difference {
@@ -51,7 +63,7 @@ pub async fn resettle(
     };
     let mut grown = 0;
     if !difference.added.is_empty() || !difference.removed.is_empty() {
-        grown = move_entries(writer, txn, documents, &difference).await?;
+        grown = move_entries(writer, txn, documents, &difference, ids).await?;
     }
     let runtime = writer.runtime().clone();
     let (works, mut maker) = writer.parts();
@@ -94,6 +106,7 @@ async fn move_entries(
     txn: &mut WriteTxn,
     documents: &RoaringBitmap,
     difference: &Difference<'_>,
+    ids: DocumentIds<'_>,
 ) -> Result<i64, PartitionError> {
     // The name is known to the index as soon as it has an embedder.
     let Some(field) = writer.field() else { return Ok(0) };
@@ -106,7 +119,8 @@ async fn move_entries(
         let stored = record.get(field);
         let mut members: Map<String, Value> =
             stored.and_then(|stored| serde_json::from_slice(stored).ok()).unwrap_or_default();
-        let mut moved = take_entries(writer, doc, &mut members, difference).await?;
+        let id = || KeyFinder::new(ids.key).id(record.fields(), ids.names).unwrap_or_default();
+        let mut moved = take_entries(writer, (doc, &id), &mut members, difference).await?;
         moved |= give_entries(writer, doc, &mut members, difference).await?;
         if moved {
             let members = (!members.is_empty()).then(|| Value::Object(members).to_string().into_bytes());
@@ -122,7 +136,7 @@ async fn move_entries(
 /// Makes vectors of what a document has stored for new embedders; true when there was any.
 async fn take_entries(
     writer: &mut VectorsWriter,
-    doc: u32,
+    (doc, id): (u32, &dyn Fn() -> String),
     members: &mut Map<String, Value>,
     difference: &Difference<'_>,
 ) -> Result<bool, PartitionError> {
@@ -137,7 +151,7 @@ async fn take_entries(
                 let wrong = |why| crate::error::UserError::new("invalid_vectors_type", why);
                 let raw = RawValue::from_string(stored.to_string()).map_err(|error| wrong(error.to_string()))?;
                 let entry = sent::entry(raw.get(), true).map_err(wrong)?;
-                sent::check_dimensions(&entry, work.state.facts.dimensions, name, &doc.to_string())?;
+                sent::check_dimensions(&entry, work.state.facts.dimensions, name, &id())?;
                 Some(entry)
             }
         };

@@ -110,16 +110,19 @@ impl PartitionVectors {
         for (name, stored) in load(snapshot)? {
             let mut graph = None;
             let open = known.get(&name).and_then(|vectors| vectors.graph.as_ref());
-            if let Some(open) = open.filter(|open| open.folder == stored.folder && !open.partition.is_poisoned()) {
+            let pace = RuntimePace(&**runtime);
+            let partition = match open.filter(|open| open.folder == stored.folder).map(|open| &open.partition) {
                 // Nothing was published since that the snapshot does not name.
-                graph = Some(Graph { snapshot: open.partition.snapshot(), ..open.clone() });
-            } else if !stored.folder.is_empty() {
-                let folder = root.join(&stored.folder);
-                let budget = budget();
-                let pace = RuntimePace(&**runtime);
-                let opened = VectorPartition::open(disk.clone(), &folder, &stored.manifest, budget, &pace).await?;
-                let snapshot = opened.snapshot();
-                graph = Some(Graph { folder: stored.folder, partition: opened, snapshot });
+                Some(open) if !open.is_poisoned() => Some(open.clone()),
+                Some(open) => Some(open.open_again(&stored.manifest, &pace).await?),
+                None if stored.folder.is_empty() => None,
+                None => {
+                    let folder = root.join(&stored.folder);
+                    Some(VectorPartition::open(disk.clone(), &folder, &stored.manifest, budget(), &pace).await?)
+                }
+            };
+            if let Some(partition) = partition {
+                graph = Some(Graph { folder: stored.folder, snapshot: partition.snapshot(), partition });
             }
             found.insert(name, EmbedderVectors { graph, user: Rc::new(stored.user), fixed: Rc::new(stored.fixed) });
         }

@@ -63,7 +63,7 @@ fuzz_target!(|patches: &[u8]| {
             let _ = txn.put(TREE, &number.to_be_bytes(), &[1; 20]);
             let _ = txn.delete(TREE, &(number * 2).to_be_bytes());
         }
-        let _ = txn.clear(TREE);
+        let _ = txn.clear(TREE).await;
         let _ = txn.commit(10).await;
     });
 });

@@ -288,8 +288,10 @@ impl Log {
         match self.write_at_end(start, taken).await {
             Ok(()) => inner.end.set(end),
             Err(error) => {
-                let full = matches!(error, DiskError::NoSpace { .. });
-                inner.poisoned.set(!full || self.cut(start).await.is_err());
+                // Files are opened before anything is written to them.
+                let is_harmless = matches!(error, DiskError::NoSpace { .. } | DiskError::TooManyFiles { .. });
+                let may_go_on = is_harmless && !inner.poisoned.get() && self.cut(start).await.is_ok();
+                inner.poisoned.set(!may_go_on);
                 return Err(error.into());
             }
         }
@@ -358,10 +360,12 @@ impl Log {
             }
             Err(error) => {
                 // The segment before may go on: a file that says it begins in its midst must not stay.
+                inner.poisoned.set(true);
                 if inner.disk.exists(&path).await? {
                     inner.disk.remove_file(&path).await?;
                     inner.disk.sync_dir(&inner.dir).await?;
                 }
+                inner.poisoned.set(false);
                 Err(error)
             }
         }

@@ -67,6 +67,12 @@ impl Allocator {
         }
     }
 
+    /// Keeps all that is free as if epoch `epoch` had given it up.
+    pub(crate) fn hold_all(&mut self, epoch: u64) {
+        let free = std::mem::take(&mut self.free).into_iter().collect();
+        self.hold(epoch, free);
+    }
+
     /// Frees what no snapshot can read: `oldest` is the oldest state that is read, now or by the next snapshot.
     pub(crate) fn release_held(&mut self, oldest: u64) {
         let still_held = self.held.split_off(&(oldest + 1));

@@ -13,8 +13,8 @@ use crate::io::{DiskError, DiskFile, Piece};
 
 /// Neighbouring pages are written together, up to this many bytes.
 const WRITE_BYTES_MAX: usize = 256 << 10;
-/// Other tasks get their turn after this many nodes encoded: some ten microseconds of work.
-const YIELD_NODES: usize = 16;
+/// Other tasks get their turn after this many nodes encoded or given up: some ten microseconds of work.
+pub(super) const YIELD_NODES: usize = 16;
 /// The same for values of several pages.
 const YIELD_BYTES: usize = YIELD_NODES * PAGE_BYTES;
 /// The file grows by at least this much, so that its length seldom changes.
@@ -57,7 +57,8 @@ impl WriteTxn {
         }
         let view = file.file.view()?;
         let alloc = std::mem::take(&mut self.alloc);
-        *shared.current.borrow_mut() = Current { meta: self.meta.clone(), slot, view, file, alloc };
+        let before = shared.current.replace(Current { meta: self.meta.clone(), slot, view, file, alloc });
+        shared.before.replace(Some((before.meta, before.alloc)));
         in_flight.end();
         Ok(self.store.snapshot())
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::read::ReadTree;
 use super::store::{InFlight, PageStore, Shared, StoreFile, StoreOptions};
-use super::{OpenError, TREES_MAX, TreeId, WriteError};
+use super::{OpenError, PageNo, TREES_MAX, TreeId, WriteError};
 use crate::io::DiskError;
 
 /// Changes gathered in memory before they are committed to the new file.
@@ -83,6 +83,7 @@ impl PageStore {
         let mut current = fresh.current.into_inner();
         current.file = Rc::new(StoreFile::new(shared.path.display().to_string(), current.file.file.clone()));
         shared.current.replace(current);
+        shared.before.take();
         in_flight.end();
         Ok(())
     }
@@ -123,6 +124,18 @@ impl PageStore {
             }
         }
         txn.commit(snapshot.epoch()).await?;
+        fresh.name_state_twice().await?;
         Ok(fresh)
+    }
+
+    /// Takes away the state before the newest, which in a copy is one that never was: none, or a part.
+    async fn name_state_twice(&self) -> Result<(), DiskError> {
+        let (file, slot, page) = {
+            let current = self.0.current.borrow();
+            let slot = PageNo(1 - current.slot.0);
+            (current.file.clone(), slot, current.meta.encode(slot))
+        };
+        file.file.write_at(slot.offset(), page).await?;
+        file.file.sync().await
     }
 }

@@ -12,6 +12,7 @@ mod meta;
 mod node;
 mod pack;
 mod read;
+mod roll_back;
 mod store;
 mod usage;
 mod write;

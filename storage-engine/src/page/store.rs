@@ -109,6 +109,8 @@ pub(crate) struct Shared {
     pub disk: Rc<dyn Disk>,
     pub path: PathBuf,
     pub current: RefCell<Current>,
+    /// The state before the newest, and its free pages: with those that snapshots hold back, which the file does not tell.
+    pub before: RefCell<Option<(Meta, Allocator)>>,
     /// Epoch -> snapshots that read it.
     readers: RefCell<BTreeMap<u64, usize>>,
     pub writing: Cell<bool>,
@@ -152,6 +154,11 @@ impl Shared {
                 readers.remove(&epoch);
             }
         }
+    }
+
+    /// The newest state that is read; 0 where none is.
+    pub(crate) fn newest_read(&self) -> u64 {
+        self.readers.borrow().keys().next_back().copied().unwrap_or(0)
     }
 
     /// The oldest state that is read, now or by the next snapshot.
@@ -244,6 +251,7 @@ impl PageStore {
             disk,
             path: path.to_path_buf(),
             current: RefCell::new(current),
+            before: RefCell::default(),
             readers: RefCell::default(),
             writing: Cell::new(false),
             poisoned: Cell::new(false),

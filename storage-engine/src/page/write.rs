@@ -6,6 +6,7 @@
 use ahash::AHashMap;
 
 use super::alloc::Allocator;
+use super::commit::YIELD_NODES;
 use super::meta::{Meta, Root};
 use super::node::{BranchEntry, DirtyNode, INLINE_BYTES_MAX, LeafEntry, LeafValue, NodeRef, leaf_bytes};
 use super::read::{Snapshot, Source, get};
@@ -419,21 +420,25 @@ impl WriteTxn {
         Ok(())
     }
 
-    /// Removes everything from a tree.
+    /// Removes everything from a tree, in steps between which others have their turn.
     ///
     /// # Errors
     /// [`WriteError`] when a page of the tree is damaged.
-    pub fn clear(&mut self, tree: TreeId) -> Result<(), WriteError> {
+    pub async fn clear(&mut self, tree: TreeId) -> Result<(), WriteError> {
         let at = tree_index(tree)?;
         self.finger = None;
         let root = std::mem::replace(&mut self.meta.roots[at], Root { page: PageNo::NONE, entries: 0 });
-        let result = self.drop_below(root.page);
+        let result = self.drop_below(root.page).await;
         self.noting_damage(result)
     }
 
-    fn drop_below(&mut self, root: PageNo) -> Result<(), WriteError> {
-        let mut pages = vec![root];
+    async fn drop_below(&mut self, root: PageNo) -> Result<(), WriteError> {
+        let (mut pages, mut dropped) = (vec![root], 0);
         while let Some(page) = pages.pop().filter(|page| *page != PageNo::NONE) {
+            dropped += 1;
+            if dropped % YIELD_NODES == 0 {
+                futures_lite::future::yield_now().await;
+            }
             let node = self.node(page)?.to_dirty(self.base.file(), page)?;
             match node {
                 DirtyNode::Leaf(entries) => entries.iter().for_each(|entry| self.drop_value(&entry.value)),

@@ -156,6 +156,24 @@ impl VectorPartition {
         Ok(partition)
     }
 
+    /// Opens it anew, as [`VectorPartition::open`] does: that is how it goes on after a write that failed. Snapshots go on: no
+    /// record that one can see is written again while it lives.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn open_again(&self, manifest: &[u8], pace: &dyn Pace) -> Result<Self, OpenError> {
+        let Shared { disk, folder, budget, .. } = &*self.shared;
+        let opened = Self::open(disk.clone(), folder, manifest, *budget, pace).await?;
+        let published = self.published.borrow().clone();
+        let older = self.shared.older.borrow().iter().cloned().chain([Rc::downgrade(&published)]).collect();
+        opened.shared.older.replace(older);
+        // Snapshots of states before this one may see what is free in it.
+        let mut state = State::clone(&opened.published.borrow());
+        state.free = Rc::new(state.free.iter().map(|(_, node)| (state.epoch, *node)).collect());
+        opened.published.replace(Rc::new(state));
+        Ok(opened)
+    }
+
     fn start(shared: Rc<Shared>, state: State) -> Self {
         shared.pinned.set(state.pinned_bytes());
         Self { shared, published: Rc::new(RefCell::new(Rc::new(state))), writing: Rc::default() }

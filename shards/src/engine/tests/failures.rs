@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use futures_lite::future::zip;
 use serde_json::{Value, json};
 use storage_engine::Disk;
 use storage_engine::io::sim::{Faults, SimDisk};
@@ -11,6 +12,8 @@ use storage_engine::io::sim::{Faults, SimDisk};
 use super::harness::*;
 use super::vectors::{fake, settings, stored};
 use crate::engine::*;
+use crate::ids::LocalDocId;
+use crate::partition::reader::PartitionReader;
 use crate::settings::Settings;
 use crate::timestamp::Timestamp;
 
@@ -36,7 +39,34 @@ fn replace(documents: &Documents) -> Batch {
     batch(vec![add(Method::Replace, &json!(documents.values().collect::<Vec<_>>()))])
 }
 
-/// A batch under faults, which end with it; then batches that must not find anything of it, unless it succeeded. Tells whether
+/// Reads beside a batch that fails.
+const READS: usize = 40;
+
+/// Readers of all partitions at one epoch, as searches under way hold them, and what they read at first.
+struct Held(Vec<(Rc<PartitionReader>, Vec<Vec<u8>>)>);
+
+impl Held {
+    fn new(bench: &Bench, view: &IndexView) -> Self {
+        let readers = view.owners().map(|(partition, _)| bench.reader(view, partition));
+        Self(readers.map(|reader| (reader.clone(), Self::records(&reader))).collect())
+    }
+
+    fn records(reader: &PartitionReader) -> Vec<Vec<u8>> {
+        let record = |doc| {
+            let mut text = Vec::new();
+            let document = reader.raw_document(LocalDocId(doc)).unwrap().unwrap();
+            document.write_json(reader.fields(), &mut text);
+            text
+        };
+        reader.documents().iter().map(record).collect()
+    }
+
+    fn check(&self) {
+        self.0.iter().for_each(|(reader, records)| assert_eq!(Self::records(reader), *records));
+    }
+}
+
+/// A batch under faults, which end with it, beside requests that read; then batches that must not find anything of it, unless it succeeded. Tells whether
 /// it did.
 fn goes_on_after(faults: Faults, seed: u64) -> bool {
     let disk = SimDisk::new();
@@ -48,12 +78,21 @@ fn goes_on_after(faults: Faults, seed: u64) -> bool {
         let mut documents = of_batch(1, 0..12);
         let (mut view, _) = bench.batch(&view, replace(&documents)).await;
         disk.set_delays(seed);
+        let held = Held::new(&bench, &view);
         let next = of_batch(2, 0..20);
         disk.set_faults(faults);
-        let done = match bench.engine.prepare(&view, replace(&next)).await {
-            Ok(prepared) => bench.engine.commit(prepared, Vec::new()).await,
-            Err(error) => Err(error),
+        let failing = async {
+            match bench.engine.prepare(&view, replace(&next)).await {
+                Ok(prepared) => bench.engine.commit(prepared, Vec::new()).await,
+                Err(error) => Err(error),
+            }
         };
+        let reading = async {
+            for _ in 0..READS {
+                assert_eq!(bench.documents(&view).await.len(), documents.len(), "{faults:?} seed {seed}");
+            }
+        };
+        let (done, ()) = zip(failing, reading).await;
         disk.set_faults(Faults::default());
         let committed = done.is_ok();
         if let Ok(after) = done {
@@ -66,6 +105,7 @@ fn goes_on_after(faults: Faults, seed: u64) -> bool {
             (view, _) = bench.batch(&view, replace(&next)).await;
             documents.extend(next);
             assert_eq!(stored(&bench, &view).await, documents, "{faults:?} seed {seed}");
+            held.check();
         }
         (committed, documents)
     });

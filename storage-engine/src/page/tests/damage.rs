@@ -102,7 +102,7 @@ async fn write_all(store: &PageStore, contents: &Contents) {
         };
         broken |= result.is_err();
     }
-    broken |= txn.clear(TREES[0]).is_err();
+    broken |= txn.clear(TREES[0]).await.is_err();
     let committed = txn.commit(9).await;
     assert_eq!(committed.is_err(), broken, "half a change is never committed");
 }

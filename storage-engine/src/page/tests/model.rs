@@ -84,7 +84,7 @@ proptest! {
                     prop_assert_eq!(was, working.remove(&key).is_some());
                 }
                 Change::Clear => {
-                    writing.clear(tree).expect("it is cleared");
+                    block_on(writing.clear(tree)).expect("it is cleared");
                     working.clear();
                 }
                 Change::Commit => {
