@@ -132,3 +132,44 @@ fn primary_keys_are_inferred_once_and_kept() {
         assert_eq!(view.primary_key.as_deref(), Some("id"));
     });
 }
+
+/// A file that was compacted has no state before its newest: one that is not committed once became the only one.
+#[test]
+fn a_compaction_first_takes_back_what_was_not_committed() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    run(&disk, 1, 2, config(Some(3), 0), |bench| async move {
+        let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        let (view, _) = bench.batch(&view, batch(vec![numbered(10, "old")])).await;
+        let prepared = bench.engine.prepare(&view, batch(vec![numbered(20, "new")])).await.unwrap();
+        let place = Place { index: INDEX, layout: view.layout, partition: PartitionNo(1) };
+        let answer = bench.engine.ask_partition(place, PartitionQuestion::Commit(prepared.epoch)).await;
+        assert!(matches!(answer, Ok(Answer::Done)));
+        bench.engine.compact(&view).await.unwrap();
+        assert_eq!(bench.documents(&view).await.len(), 10);
+        let (view, _) = bench.batch(&view, batch(vec![numbered(5, "newer")])).await;
+        assert_eq!((bench.documents(&view).await.len(), bench.postings(&view)["newer"].len()), (10, 5));
+    });
+    run(&disk, 2, 2, config(Some(3), 0), |bench| async move {
+        let (view, _) = bench.engine.open_index(INDEX).await.unwrap();
+        assert_eq!((bench.documents(&view).await.len(), bench.postings(&view)["newer"].len()), (10, 5));
+    });
+}
+
+/// The old file's bytes are given back when nobody reads it any more; published epochs once read it until two more came.
+#[test]
+fn a_compacted_file_is_let_go_of() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    run(&disk, 1, 2, config(Some(2), 0), |bench| async move {
+        let mut view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        let mut old = Vec::new();
+        for round in ["a", "b", "c"] {
+            view = bench.batch(&view, batch(vec![numbered(50, round)])).await.0;
+            old.extend((0..2).map(|number| Rc::downgrade(&bench.reader(&view, PartitionNo(number)))));
+        }
+        bench.engine.compact(&view).await.unwrap();
+        while old.iter().any(|reader| reader.strong_count() > 0) {
+            futures_lite::future::yield_now().await;
+        }
+        assert_eq!((bench.documents(&view).await.len(), bench.postings(&view)["c"].len()), (50, 50));
+    });
+}
