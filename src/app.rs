@@ -45,6 +45,8 @@ use crate::webhooks::Webhook;
 
 /// Bytes of payloads that one batch may hold when nothing is set: they are in memory at once.
 const BATCH_PAYLOAD_BYTES: u64 = 512 << 20;
+/// And no more than this part of the memory: a batch takes several times its payloads while it is built.
+const BATCH_MEMORY_PART: u64 = 16;
 /// At most this many, whatever memory indexing may take.
 const BATCH_PAYLOAD_BYTES_MAX: u64 = 10 << 30;
 
@@ -411,7 +413,8 @@ fn engine_config(options: &Options) -> EngineConfig {
 }
 
 fn control_config(options: &Options) -> ControlConfig {
-    let payload_bytes = options.indexing_bytes_max.map_or(BATCH_PAYLOAD_BYTES, |bytes| bytes / 2);
+    let by_default = BATCH_PAYLOAD_BYTES.min(memory_bytes() / BATCH_MEMORY_PART);
+    let payload_bytes = options.indexing_bytes_max.map_or(by_default, |bytes| bytes / 2);
     ControlConfig {
         root: options.db_path.clone(),
         master_key: options.master_key.clone(),
@@ -458,6 +461,7 @@ impl Host for App {
     }
 
     fn answered(&self, method: Method, path: Asked<'_>, status: u16, started: Option<Nanos>) {
+        tracing::debug!(?method, ?path, status, "answered");
         match path {
             Asked::Route(pattern) => {
                 let took = started.map(|started| self.runtime.now().since(started));

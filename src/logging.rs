@@ -1,7 +1,7 @@
 //! The log: on standard error, and for one client at a time as a stream.
 //!
-//! What is told in each place is decided by a filter that can be replaced while the server runs. A stream never holds up the
-//! server: lines that a slow client does not take are left out.
+//! What is told in each place is decided by a filter that can be replaced while the server runs. Neither place ever holds up the
+//! server: lines are written by a thread, and those that a slow reader does not take are left out.
 
 use std::io::{self, IsTerminal, Write};
 use std::pin::Pin;
@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use futures_channel::mpsc::{Receiver, Sender, channel};
 use futures_util::stream::{LocalBoxStream, Stream, StreamExt};
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Filter, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -20,6 +21,10 @@ use crate::options::values::LogsMode;
 
 /// Lines that wait for the client of a stream; further ones are left out.
 const STREAM_LINES_MAX: usize = 1024;
+/// The same for whoever reads standard error.
+const CONSOLE_LINES_MAX: usize = 8192;
+/// The executor's own lines are about its inside, three for each file that is closed: they are told to who names it.
+const EXECUTOR: (&str, LevelFilter) = ("glommio", LevelFilter::WARN);
 
 type AnyFilter = Box<dyn Filter<Registry> + Send + Sync>;
 type Handle = reload::Handle<AnyFilter, Registry>;
@@ -37,13 +42,19 @@ static HANDLES: OnceLock<Handles> = OnceLock::new();
 /// Where the lines of the stream go, and which stream it is.
 static SINK: Mutex<Option<(u64, Sender<Vec<u8>>)>> = Mutex::new(None);
 
+/// Writes what still waits when it is dropped.
+#[must_use]
+pub struct LogEnd(#[allow(dead_code)] WorkerGuard);
+
 /// Starts the log as the options want it. The environment variable `RUST_LOG` goes before the level, for finer filters.
-pub fn init(options: &Options) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(options.log_level.as_str()));
+pub fn init(options: &Options) -> LogEnd {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(with_executor(options)));
+    let writer = NonBlockingBuilder::default().buffered_lines_limit(CONSOLE_LINES_MAX).thread_name("log");
+    let (writer, end) = writer.finish(io::stderr());
     let (console_filter, console) = reload::Layer::new(Box::new(filter) as AnyFilter);
     let (human_filter, human) = reload::Layer::new(off());
     let (json_filter, json) = reload::Layer::new(off());
-    let stderr = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    let stderr = fmt::layer().with_writer(writer).with_ansi(io::stderr().is_terminal());
     let stderr = match options.logs_mode {
         LogsMode::Human => stderr.with_filter(console_filter).boxed(),
         LogsMode::Json => stderr.json().with_filter(console_filter).boxed(),
@@ -56,6 +67,16 @@ pub fn init(options: &Options) {
         // Nobody else sets it: a second start is refused before.
         Ok(()) => drop(HANDLES.set(Handles { console, human, json })),
         Err(error) => eprintln!("the log could not be started: {error}"),
+    }
+    LogEnd(end)
+}
+
+/// The level of the options, as a filter that keeps the executor's own lines out.
+fn with_executor(options: &Options) -> String {
+    let level = options.log_level.as_str();
+    match level.parse::<LevelFilter>() {
+        Ok(all) if all > EXECUTOR.1 => format!("{level},{}={}", EXECUTOR.0, EXECUTOR.1),
+        _ => level.to_owned(),
     }
 }
 
@@ -82,6 +103,11 @@ pub fn parse_target(text: &str) -> Result<Targets, String> {
             }
             _ => return Err(format!("`{item}` has more than one `=`")),
         };
+    }
+    let (module, most) = EXECUTOR;
+    let is_named = targets.iter().any(|(target, _)| target.starts_with(module));
+    if !is_named && targets.default_level().is_some_and(|all| all > most) {
+        targets = targets.with_target(module, most);
     }
     Ok(targets)
 }
@@ -222,5 +248,10 @@ mod tests {
             assert!(parse_target(broken).is_err(), "{broken}");
         }
         assert!(parse_target("=").is_ok());
+        // The executor's own lines come only where they are asked for.
+        assert!(!told("trace", "glommio::executor", tracing::Level::INFO));
+        assert!(told("trace", "glommio::executor", tracing::Level::WARN));
+        assert!(told("trace,glommio=trace", "glommio::executor", tracing::Level::TRACE));
+        assert!(!told("error", "glommio", tracing::Level::WARN));
     }
 }

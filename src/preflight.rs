@@ -3,11 +3,20 @@
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use storage_engine::io::folders;
 
+use crate::control::plane::store_path;
+
 /// Open files below which a warning is due: every connection, partition and log segment takes one.
 const OPEN_FILES_WANTED: u64 = 10_000;
+/// How long to wait for memory that may be locked: the kernel takes down the rings of a process some time after it ended.
+const RING_WAIT: Duration = Duration::from_secs(1);
+/// How often to try it.
+const RING_LOOK: Duration = Duration::from_millis(20);
+/// What only a database of Meilisearch has.
+const OTHER_DATABASE: &str = "tasks/data.mdb";
 
 /// Why the server cannot start on this machine.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +29,26 @@ pub enum PreflightError {
     IoUring {
         /// What the kernel said.
         source: io::Error,
+    },
+    /// The limit of locked memory leaves nothing for a ring.
+    #[error(
+        "this user may lock no more memory, which io_uring needs ({source}): raise the limit (`ulimit -l unlimited`, or \
+         `LimitMEMLOCK=infinity` in the unit), or end other programs of the user that use io_uring"
+    )]
+    LockedMemory {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The database directory is that of another program.
+    #[error(
+        "`{}` holds a database of Meilisearch {version}, whose files are others: make a dump with it, and start with another \
+         `--db-path` and `--import-dump`", path.display()
+    )]
+    OtherDatabase {
+        /// The directory.
+        path: PathBuf,
+        /// What its version file says.
+        version: String,
     },
     /// The database directory cannot be made or opened.
     #[error("the database directory `{}` cannot be used ({source}); check its owner and rights, or choose another `--db-path`", path.display())]
@@ -45,7 +74,32 @@ pub struct DirectoryLock {
 
 /// Checks that a ring can be made.
 pub fn check_io_uring() -> Result<(), PreflightError> {
-    io_uring::IoUring::new(2).map(drop).map_err(|source| PreflightError::IoUring { source })
+    let give_up = Instant::now() + RING_WAIT;
+    loop {
+        let Err(source) = io_uring::IoUring::new(2) else { return Ok(()) };
+        if source.raw_os_error() != Some(libc::ENOMEM) {
+            return Err(PreflightError::IoUring { source });
+        }
+        if Instant::now() >= give_up {
+            return Err(PreflightError::LockedMemory { source });
+        }
+        // This is the main thread, before any executor runs.
+        #[allow(clippy::disallowed_methods)]
+        std::thread::sleep(RING_LOOK);
+    }
+}
+
+/// Refuses the directory of a database that this program cannot read: begun in it, an empty one would lie among the other's
+/// files and look as if all had been lost.
+///
+/// # Errors
+/// [`PreflightError::OtherDatabase`].
+pub fn check_database(path: &Path) -> Result<(), PreflightError> {
+    if path.join(OTHER_DATABASE).exists() && !store_path(path).exists() {
+        let version = std::fs::read_to_string(path.join("VERSION")).unwrap_or_default().trim().to_owned();
+        return Err(PreflightError::OtherDatabase { path: path.to_owned(), version });
+    }
+    Ok(())
 }
 
 /// Makes the directory where it is missing and locks it. The lock is on the directory itself, so that no file of ours stands
@@ -118,6 +172,20 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = lock_directory(file.path()).unwrap_err().to_string();
         assert!(error.contains("--db-path"), "{error}");
+    }
+
+    #[test]
+    fn the_folder_of_another_database_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        assert!(check_database(path).is_ok());
+        std::fs::create_dir(path.join("tasks")).unwrap();
+        std::fs::write(path.join("tasks/data.mdb"), "").unwrap();
+        std::fs::write(path.join("VERSION"), "1.41.0\n").unwrap();
+        let error = check_database(path).unwrap_err().to_string();
+        assert!(error.contains("1.41.0") && error.contains("--import-dump"), "{error}");
+        std::fs::write(store_path(path), "").unwrap();
+        assert!(check_database(path).is_ok(), "both are there: ours is used");
     }
 
     #[test]

@@ -42,8 +42,10 @@ pub fn run_process() -> ExitCode {
         Ok(options) => options,
         Err(error) => return ExitCode::from(u8::try_from(error.report()).unwrap_or(1)),
     };
-    crate::logging::init(&options);
-    match run(options) {
+    let log = crate::logging::init(&options);
+    let ended = run(options);
+    drop(log);
+    match ended {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("error: {error}");
@@ -63,7 +65,15 @@ fn run(options: Options) -> Result<u8, StartError> {
     let open_files = preflight::prepare_open_files();
     preflight::check_io_uring()?;
     let tls = Tls::load(&options.tls)?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        db_path = %options.db_path.display(),
+        cores = options.cores.unwrap_or_else(|| default_core_count(&host_cpus())),
+        memory_mib = memory_bytes() >> 20,
+        "starting"
+    );
     let _lock = preflight::lock_directory(&options.db_path)?;
+    preflight::check_database(&options.db_path)?;
     Morphology::load(options.japanese_dictionary.as_deref(), options.korean_dictionary.as_deref())?.install();
     let import = imports::begin(&options)?;
     let served = serve(options, import.clone(), open_files, tls);
@@ -103,7 +113,10 @@ fn serve(options: Options, import: Option<Import>, open_files: u64, tls: Option<
         return Err(cause.into());
     }
     match failed.first() {
-        None => Ok(stop.exit_code()),
+        None => {
+            tracing::info!("stopped");
+            Ok(stop.exit_code())
+        }
         Some((core, cause)) => Err(format!("core {} ended: {cause}", core.0).into()),
     }
 }

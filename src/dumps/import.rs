@@ -196,7 +196,7 @@ impl Import<'_> {
         let first = Batch {
             settings: Some(Arc::new(settings)),
             primary_key: Some(line.primary_key),
-            now: updated_at,
+            updated_at: Some(updated_at),
             ..Batch::default()
         };
         view = self.commit(&name, view, first).await?;
@@ -214,7 +214,9 @@ impl Import<'_> {
                 primary_key: None,
                 skip_creation: false,
             };
-            view = self.commit(&name, view, Batch { ops: vec![add], now: updated_at, ..Batch::default() }).await?;
+            view = self
+                .commit(&name, view, Batch { ops: vec![add], updated_at: Some(updated_at), ..Batch::default() })
+                .await?;
         }
         Ok((name, IndexEntry { id, created_at, made: true, dictionaries: morphology::identity() }))
     }

@@ -130,8 +130,8 @@ pub struct Options {
     pub searches_per_core: usize,
     /// Tasks that one batch may hold; `None` for no limit.
     pub batched_tasks_max: Option<usize>,
-    /// Bytes of payloads that one batch may hold; `None` for half of [`Self::indexing_bytes_max`], at most 10 GiB, or 512 MiB
-    /// without that.
+    /// Bytes of payloads that one batch may hold; `None` for half of [`Self::indexing_bytes_max`], at most 10 GiB; without
+    /// that for 512 MiB, or a sixteenth of the memory where that is less.
     pub batched_bytes_max: Option<u64>,
     /// What the environment says about embedders.
     pub embedders: EmbedderOptions,

@@ -27,6 +27,11 @@ use crate::control::storage::record::Changes;
 /// Tasks handled between two looks at whether the core is wanted elsewhere.
 const CHUNK_TASKS: usize = 128;
 
+/// Names of indexes in a line of the log.
+const LOGGED_INDEXES_MAX: usize = 4;
+/// Codes of errors that are the server's or the machine's fault, not the request's.
+const OWN_FAULTS: [&str; 4] = ["internal", "io_error", "no_space_left_on_device", "too_many_open_files"];
+
 /// What the next batch is.
 struct Job {
     tasks: Vec<TaskUid>,
@@ -350,6 +355,7 @@ impl Run<'_> {
     /// Shows the batch and its tasks as ended.
     async fn show(&self, batch: Batch, tasks: Vec<Rc<Task>>) {
         let plane = self.plane;
+        tell_end(&batch, &tasks);
         plane.next_batch.set(batch.uid.0 + 1);
         plane.batches.borrow_mut().insert(&batch);
         plane.processing.replace(None);
@@ -361,6 +367,45 @@ impl Run<'_> {
             plane.queue.borrow_mut().finish(task);
         }
         plane.announce(uid);
+    }
+}
+
+/// Tells the log how a batch has ended: why, for the first task that failed.
+fn tell_end(batch: &Batch, tasks: &[Rc<Task>]) {
+    let (uid, total) = (batch.uid.0, batch.stats.total);
+    let kinds = batch.stats.kinds.keys().map(|kind| kind.name()).collect::<Vec<_>>().join(",");
+    let index = batch.stats.indexes.keys().take(LOGGED_INDEXES_MAX).cloned().collect::<Vec<_>>().join(",");
+    let failed = tasks.iter().find_map(|task| Some((task.uid.0, task.error.as_ref()?)));
+    let Some((task, TaskError { code, message })) = failed else {
+        let took = batch.finished_at.map_or(0, |end| (end.0 - batch.started_at.0) / 1_000_000);
+        tracing::info!(batch = uid, kinds, index, tasks = total, milliseconds = took, "a batch has ended");
+        return;
+    };
+    let failed = batch.stats.status.get(&Status::Failed).copied().unwrap_or(0);
+    if OWN_FAULTS.contains(&code.as_str()) {
+        tracing::error!(
+            batch = uid,
+            kinds,
+            index,
+            tasks = total,
+            failed,
+            task,
+            code,
+            why = message,
+            "tasks have failed"
+        );
+    } else {
+        tracing::warn!(
+            batch = uid,
+            kinds,
+            index,
+            tasks = total,
+            failed,
+            task,
+            code,
+            why = message,
+            "tasks have failed"
+        );
     }
 }
 

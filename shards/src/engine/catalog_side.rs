@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
 use storage_engine::ReadTree;
 use uuid::Uuid;
 
@@ -21,8 +20,8 @@ use crate::index::{Catalog, Draft, Plan};
 use crate::network_shards::KeptShards;
 use crate::partition::trees::EXTERNAL_IDS;
 use crate::partition::{PartitionError, reindex};
-use crate::runtime::Checkpoint;
 use crate::runtime::steps::doing;
+use crate::runtime::{Checkpoint, Runtime};
 use crate::settings::Settings;
 use crate::text::{TextTokenizer, shared};
 use crate::timestamp::Timestamp;
@@ -59,6 +58,8 @@ pub(super) struct Next {
     pub tokenizer: Arc<TextTokenizer>,
     /// Whether it keeps no document of the state before.
     pub cleared: bool,
+    /// See [`Batch::updated_at`].
+    pub updated_at: Option<Timestamp>,
 }
 
 /// A prepared batch.
@@ -70,6 +71,11 @@ pub(super) struct Pending {
 }
 
 impl Next {
+    /// Says when the index changed, once all is built.
+    pub fn date(&mut self, runtime: &dyn Runtime) {
+        self.catalog.updated_at = self.updated_at.unwrap_or_else(|| Timestamp::from_unix(runtime.unix_time()));
+    }
+
     /// What partitions need to know of it.
     pub fn share(&self) -> EpochShare {
         share_of(&self.catalog, &self.tokenizer, self.epoch)
@@ -240,46 +246,6 @@ impl Engine {
         }
     }
 
-    pub(super) async fn drop_here(&self, index: Uuid) -> Result<Answer, EngineError> {
-        if let Ok(home) = self.catalog(index) {
-            let view = home.view();
-            let mut layouts = std::mem::take(&mut *home.retired.borrow_mut());
-            layouts.push((view.layout, view.partition_count()));
-            for (layout, count) in layouts {
-                self.forget_layout(Place { index, layout, partition: PartitionNo(0) }, count).await;
-            }
-        }
-        self.catalogs.borrow_mut().remove(&index);
-        let disk = self.runtime.disk();
-        let folder = Place::index_folder(&self.config.root, index);
-        if disk.exists(&folder).await? {
-            disk.remove_dir_all(&folder).await?;
-            disk.sync_dir(&self.config.root).await?;
-        }
-        Ok(Answer::Done)
-    }
-
-    pub(super) async fn forget_layout(&self, place: Place, count: u16) {
-        // A core that does not answer is ending, and lets go of everything.
-        join_all(partitions(place, count).map(|place| self.ask_partition(place, PartitionQuestion::Forget))).await;
-    }
-
-    pub(super) async fn compact_here(&self, index: Uuid) -> Result<Answer, EngineError> {
-        let home = self.catalog(index)?;
-        // A file that is rewritten has no state before its newest to go back to.
-        self.take_back(&home).await?;
-        let view = home.view();
-        let first = Place { index, layout: view.layout, partition: PartitionNo(0) };
-        let (mut before, mut after) = (0, 0);
-        for place in partitions(first, view.partition_count()) {
-            let answer = self.ask_partition(place, PartitionQuestion::Compact).await;
-            let (was, is) = answer_as!(answer, Answer::Compacted(was, is) => (was, is))?;
-            before += was;
-            after += is;
-        }
-        Ok(Answer::Compacted(before, after))
-    }
-
     pub(super) async fn prepare_here(&self, index: Uuid, batch: Batch) -> Result<Prepared, EngineError> {
         let home = self.catalog(index)?;
         let Committed { catalog, view } = home.committed();
@@ -317,13 +283,13 @@ impl Engine {
             }
         }
         doing("build");
-        let mut next = Catalog { settings, updated_at: batch.now, embedders, ..(*catalog).clone() };
+        let mut next = Catalog { settings, embedders, ..(*catalog).clone() };
         next.primary_key = draft.primary_key.clone();
         let (cleared, documents) = (draft.cleared, draft.documents());
         let plan = draft.finish(&catalog.fields).await;
         next.fields = plan.fields.clone();
         next.numbers = plan.numbers.clone();
-        let next = Next { epoch, catalog: next, tokenizer, cleared };
+        let next = Next { epoch, catalog: next, tokenizer, cleared, updated_at: batch.updated_at };
         let wanted = self.partitions_wanted(&view, documents);
         // Documents that are on the move are not compared with what they were under other settings.
         let wanted = wanted.filter(|_| !resettle::is_needed(&catalog.settings, &next.catalog.settings));
@@ -434,6 +400,7 @@ impl Engine {
         for (number, delta) in touched.iter().zip(all_done(finished).await?) {
             next.catalog.add_delta(usize::from(number.0), &delta);
         }
+        next.date(&*self.runtime);
         self.write_catalog(first, Some(catalog), &next.catalog, std::mem::take(&mut plan.ids), cleared).await?;
         plan.discard(&*self.runtime).await;
         Ok(Pending { next, layout: view.layout, touched })

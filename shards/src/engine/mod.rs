@@ -20,6 +20,7 @@ mod planners;
 mod relayout;
 pub mod scan;
 mod search_side;
+mod storage_side;
 #[cfg(test)]
 mod tests;
 pub mod types;

@@ -72,6 +72,7 @@ impl Engine {
             self.copy_ids(first, &reader).await?;
         }
         debug_assert_eq!(catalog.partition_count(), 1, "only an index of one partition is laid out anew");
+        next.date(&*self.runtime);
         self.write_catalog(first, None, &next.catalog, std::mem::take(&mut plan.ids), false).await?;
         plan.discard(&*self.runtime).await;
         let touched = (0..count).map(PartitionNo).collect();

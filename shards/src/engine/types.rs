@@ -81,8 +81,8 @@ pub struct Batch {
     pub primary_key: Option<Option<String>>,
     /// Which documents of additions are kept here; `None`: all.
     pub kept: Option<Arc<KeptShards>>,
-    /// The moment that becomes the index's `updatedAt`.
-    pub now: Timestamp,
+    /// What becomes the index's `updatedAt`; `None`: the moment when the batch is built.
+    pub updated_at: Option<Timestamp>,
 }
 
 /// What is done when a document with the same id is there already.

@@ -10,7 +10,9 @@ use glommio::{ExecutorJoinHandle, GlommioError, LocalExecutorBuilder, Placement,
 use storage_engine::Disk;
 
 use super::glommio::{GlommioRuntime, PREEMPTION};
-use super::host::{MEMLOCK_BYTES_MIN, forbid_huge_pages, io_memory_bytes, raise_memlock, register_membarrier};
+use super::host::{
+    EXECUTOR_LOCKED_BYTES, MEMLOCK_BYTES_MIN, forbid_huge_pages, io_memory_bytes, raise_memlock, register_membarrier,
+};
 use super::pulse::Pulse;
 use super::side_threads::SideThreads;
 use super::untrusted::{Bounds, UntrustedThreads};
@@ -71,6 +73,18 @@ pub enum StartError {
         /// The limit found.
         bytes: u64,
     },
+    /// The executors lock more memory than the user may.
+    #[error(
+        "core {core} may lock no more memory, of which {cores} cores need {} MiB; raise the limit (ulimit -l unlimited, or \
+         LimitMEMLOCK=infinity in the unit), or give fewer cores",
+        u64::from(*cores) * EXECUTOR_LOCKED_BYTES >> 20
+    )]
+    LockedMemoryOfCores {
+        /// The first without.
+        core: u16,
+        /// How many there are to be.
+        cores: u16,
+    },
     /// A thread could not be made.
     #[error("could not start a thread: {0}")]
     Thread(std::io::Error),
@@ -87,6 +101,8 @@ pub enum StartError {
 /// An executor that has not run for so long is taken to be asleep.
 const ASLEEP_AFTER: Duration = Duration::from_secs(1);
 /// How long a core looks for work before it sleeps. A search takes two cores some tens of microseconds each, and most of what its
+/// How errors of the executor say that the system gave no memory.
+const OUT_OF_MEMORY: &str = "os error 12";
 /// client waited for was that they woke up. Twice as long gained nothing, half as long two thirds of it.
 const IDLE_SPIN: Duration = Duration::from_micros(100);
 /// Executors started for one core before that counts as a failure.
@@ -181,9 +197,10 @@ where
                 // The default places the helper threads of all executors on the first one's processor.
                 .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
         };
-        seated.push((seat_core(executor, seat, &start, &is_ready)?, is_ready, let_go));
+        let thread = seat_core(executor, seat, &start, &is_ready).map_err(|error| error.of_all(core_count))?;
+        seated.push((thread, is_ready, let_go));
     }
-    release(seated)
+    release(seated).map_err(|error| error.of_all(core_count))
 }
 
 /// Starts a core's executor and waits until it runs.
@@ -259,6 +276,18 @@ fn release(seated: Vec<(ExecutorJoinHandle<Ended>, Receiver<usize>, Sender<()>)>
     }
     let core = failed as u16;
     Err(cause.unwrap_or_else(|| StartError::Executor { core, reason: "its thread ended early".to_owned() }))
+}
+
+impl StartError {
+    /// Names what is short where the system says no more than that memory is.
+    fn of_all(self, cores: u16) -> Self {
+        match self {
+            Self::Executor { core, reason } if reason.contains(OUT_OF_MEMORY) => {
+                Self::LockedMemoryOfCores { core, cores }
+            }
+            other => other,
+        }
+    }
 }
 
 fn executor_error(core: CoreId, error: &impl std::fmt::Display) -> StartError {

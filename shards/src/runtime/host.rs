@@ -8,6 +8,9 @@ const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 /// Memory below which an executor does not start.
 pub(super) const MEMLOCK_BYTES_MIN: u64 = 512 << 10;
 
+/// What the kernel counts of an executor against the limit, about: its rings and the least I/O memory.
+pub(super) const EXECUTOR_LOCKED_BYTES: u64 = 256 << 10;
+
 /// An executor registers its I/O memory with three rings, and never less than this.
 const IO_MEMORY_BYTES_MIN: usize = 64 << 10;
 const RINGS_PER_EXECUTOR: u64 = 3;

@@ -208,7 +208,8 @@ impl Indexes for FakeHandle {
                 Arc::make_mut(&mut view.fields).insert(key);
             }
             view.settings = batch.settings.unwrap_or(view.settings);
-            (view.documents, view.updated_at) = (stored.ids.len() as u64, batch.now);
+            view.documents = stored.ids.len() as u64;
+            view.updated_at = batch.updated_at.unwrap_or(view.updated_at);
             stored.view = Arc::new(view);
             Ok(Box::new(FakePrepared { fake, outcomes, stored, added }) as Box<dyn PreparedBatch>)
         }

@@ -186,5 +186,5 @@ fn mark_made(run: &Run<'_>, name: &str) -> Changes {
 
 /// A batch for the engine that does nothing yet.
 fn operations(run: &Run<'_>) -> Operations {
-    Operations { now: run.started_at, kept: run.plane.kept().map(Arc::new), ..Operations::default() }
+    Operations { kept: run.plane.kept().map(Arc::new), ..Operations::default() }
 }

@@ -187,5 +187,5 @@ pub fn add(method: Method, documents: &Value) -> BatchOp {
 }
 
 pub fn batch(ops: Vec<BatchOp>) -> Batch {
-    Batch { ops, now: Timestamp(1), ..Batch::default() }
+    Batch { ops, updated_at: Some(Timestamp(1)), ..Batch::default() }
 }
