@@ -84,6 +84,9 @@ pub enum FilterableRule {
     },
 }
 
+/// Names that a message lists at most.
+const NAMES_TOLD_MAX: usize = 50;
+
 /// What may be done with a filterable field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -322,6 +325,22 @@ impl Settings {
         })
     }
 
+    /// What may be filtered by, for who named something else.
+    pub fn filterable_told(&self) -> String {
+        told(
+            "filterable",
+            self.filterable_attributes.iter().flat_map(|rule| match rule {
+                FilterableRule::Name(name) => std::slice::from_ref(name),
+                FilterableRule::Patterns { attribute_patterns, .. } => attribute_patterns,
+            }),
+        )
+    }
+
+    /// What may be sorted by, for who named something else.
+    pub fn sortable_told(&self) -> String {
+        told("sortable", self.sortable_attributes.iter())
+    }
+
     /// Whether `field` or a parent of it is sortable.
     pub fn sortable(&self, field: &str) -> bool {
         self.sortable_attributes.iter().any(|name| covers_subtree(name, field))
@@ -354,6 +373,17 @@ impl Settings {
                 .ranking_rules
                 .iter()
                 .any(|rule| matches!(rule.rsplit_once(':'), Some((name, "asc" | "desc")) if name == field))
+    }
+}
+
+/// The names that are of a kind, as a message has them.
+fn told<'n>(kind: &str, names: impl Iterator<Item = &'n String>) -> String {
+    let mut names = names.map(|name| format!("`{name}`"));
+    let shown: Vec<String> = names.by_ref().take(NAMES_TOLD_MAX).collect();
+    match (shown.is_empty(), names.next()) {
+        (true, _) => format!("no attribute is {kind}"),
+        (false, None) => format!("{kind} are: {}", shown.join(", ")),
+        (false, Some(_)) => format!("{kind} are: {} and others", shown.join(", ")),
     }
 }
 

@@ -48,10 +48,16 @@ impl<'a> CsvReader<'a> {
         let mut value = Vec::new();
         for ((name, kind), cell) in self.columns.iter().zip(self.record.iter()) {
             value.clear();
-            put_cell(&mut value, *kind, cell)?;
+            put_cell(&mut value, *kind, cell).map_err(|why| PayloadError::Malformed(self.of_line(name, &why)))?;
             each(name, &value)?;
         }
         Ok(())
+    }
+
+    /// What is wrong with a cell of the record, and where that is.
+    fn of_line(&self, column: &str, why: &str) -> String {
+        let line = self.record.position().map_or(0, csv::Position::line);
+        format!("line {line}, column `{column}`: {why}")
     }
 }
 
@@ -67,20 +73,19 @@ fn column(cell: &str) -> (String, CellType) {
     (name.to_owned(), kind)
 }
 
-fn put_cell(out: &mut Vec<u8>, kind: CellType, cell: &[u8]) -> Result<(), PayloadError> {
-    let text = std::str::from_utf8(cell).map_err(|_| PayloadError::Malformed("a cell is not UTF-8".into()))?;
+/// Appends a cell as JSON; fails with what is wrong with it.
+fn put_cell(out: &mut Vec<u8>, kind: CellType, cell: &[u8]) -> Result<(), String> {
+    let text = std::str::from_utf8(cell).map_err(|_| "the cell is not UTF-8")?;
     let text = if kind == CellType::Text { text } else { text.trim() };
     match kind {
         _ if text.is_empty() => out.extend_from_slice(b"null"),
         CellType::Text => put_string(out, text),
         CellType::Boolean if matches!(text, "true" | "false") => out.extend_from_slice(text.as_bytes()),
-        CellType::Boolean => {
-            return Err(PayloadError::Malformed(format!("`{text}` is neither `true` nor `false`")));
-        }
+        CellType::Boolean => return Err(format!("`{text}` is neither `true` nor `false`")),
         CellType::Number => {
             let number = text.parse::<i64>().map(serde_json::Number::from).map(Some);
             let number = number.or_else(|_| text.parse::<f64>().map(serde_json::Number::from_f64));
-            let number = number.map_err(|_| PayloadError::Malformed(format!("`{text}` is not a number")))?;
+            let number = number.map_err(|_| format!("`{text}` is not a number"))?;
             match number {
                 Some(number) => out.extend_from_slice(number.to_string().as_bytes()),
                 None => out.extend_from_slice(b"null"),
@@ -121,6 +126,13 @@ mod tests {
                 r#"id="8" a:b=null size:int=null ok=null when:="a \"q\"\nb""#,
             ]
         );
+    }
+
+    #[test]
+    fn a_bad_cell_is_named_by_its_place() {
+        let told = documents("a,n:number\n\"x\ny\",1\nz,one\n");
+        let Err(PayloadError::Malformed(why)) = told else { panic!("{told:?}") };
+        assert_eq!(why, "line 4, column `n`: `one` is not a number");
     }
 
     #[test]

@@ -24,7 +24,11 @@ pub fn check_distinct(field: &str, settings: &Settings, code: &'static str) -> R
     if filter.is_some_and(|filter| filter.equality || filter.comparison) {
         return Ok(());
     }
-    Err(UserError::new(code, format!("attribute `{field}` is not filterable and thus cannot be used as distinct")))
+    let told = settings.filterable_told();
+    Err(UserError::new(
+        code,
+        format!("attribute `{field}` is not filterable and thus cannot be used as distinct; {told}"),
+    ))
 }
 
 /// The values of a document on the distinct field. A document without any belongs to no group and is always kept.

@@ -47,7 +47,10 @@ pub fn check_facets(names: &[String], settings: &Settings, code: &'static str) -
         return Ok(());
     }
     match names.iter().find(|name| !is_facet(settings, name)) {
-        Some(name) => Err(UserError::new(code, format!("attribute `{name}` is not filterable and thus no facet"))),
+        Some(name) => {
+            let told = settings.filterable_told();
+            Err(UserError::new(code, format!("attribute `{name}` is not filterable and thus no facet; {told}")))
+        }
         None => Ok(()),
     }
 }

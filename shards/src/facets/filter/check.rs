@@ -51,7 +51,10 @@ impl Filter {
                     last = Some(attribute);
                     return Ok(());
                 }
-                Err(UserError::new(self.code, format!("attribute `{attribute}` is not filterable")))
+                Err(UserError::new(
+                    self.code,
+                    format!("attribute `{attribute}` is not filterable; {}", settings.filterable_told()),
+                ))
             }
             _ => Ok(()),
         })

@@ -82,7 +82,10 @@ pub fn check_sort(criteria: &[SortCriterion], settings: &Settings, code: &'stati
             SortBy::Point { .. } => ("_geo", geo::sorts_points(settings)),
         };
         if !sortable {
-            return Err(UserError::new(code, format!("attribute `{name}` is not sortable")));
+            return Err(UserError::new(
+                code,
+                format!("attribute `{name}` is not sortable; {}", settings.sortable_told()),
+            ));
         }
     }
     Ok(())
