@@ -56,6 +56,11 @@ impl<T> Segments<T> {
         &self.segments[at / Self::LEN][at % Self::LEN]
     }
 
+    /// The value of a number below `len`, to be changed.
+    pub fn get_mut(&mut self, at: usize) -> &mut T {
+        &mut self.segments[at / Self::LEN][at % Self::LEN]
+    }
+
     /// The last value.
     pub fn last(&self) -> Option<&T> {
         self.segments.last()?.last()

@@ -1,8 +1,9 @@
 //! Chat workspaces and their settings.
 
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
-use super::decode::{self, Node};
+use super::decode::{self, check_json, malformed_payload};
 use super::error::{ApiError, ErrorCode};
 use super::page::Page;
 use super::router::{Answer, Call, Route};
@@ -57,7 +58,7 @@ async fn settings(call: Call<App>) -> Answer {
 }
 
 async fn update(mut call: Call<App>) -> Answer {
-    let patch = call.decoded(|body| patch(&Node::body(&body))).await?;
+    let patch = call.read(patch).await?;
     check_feature(&call)?;
     let name = call.param(0);
     if name.len() > NAME_BYTES_MAX {
@@ -109,44 +110,139 @@ pub fn export(settings: &ChatSettings) -> Value {
 /// # Errors
 /// What is wrong with them.
 pub fn import(name: &str, value: &Value) -> Result<ChatSettings, ApiError> {
-    let change = ChatChange::Patch(name.into(), patch(&Node::body(value))?);
+    let sent = SentSettings::deserialize(value).map_err(|error| ApiError::new(CODE, error.to_string()))?;
+    let change = ChatChange::Patch(name.into(), sent.into());
     let (_, settings) = change.apply(&mut Chats::new())?;
     let mut settings = settings.unwrap_or_default();
     settings.prompts.forget_built_in();
     Ok(settings)
 }
 
-fn patch(body: &Node<'_>) -> Result<ChatPatch, ApiError> {
-    let mut patch = ChatPatch::default();
-    // The reference takes an empty list for an object without fields.
-    if body.value().as_array().is_some_and(Vec::is_empty) {
-        return Ok(patch);
-    }
-    for field in body.fields(CODE)? {
-        match field.name() {
-            "source" => patch.source = Some(field.nullable(source)?.unwrap_or_default()),
-            "prompts" => patch.prompts = Some(field.nullable(prompts)?),
-            name if ChatAccess::NAMES.contains(&name) => patch.access.push((name.into(), text(&field)?)),
-            _ => return Err(field.unknown(CODE)),
+/// What a client changes, as it is sent. A list stands for the members in their order, as the reference has it.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct SentSettings {
+    #[serde(deserialize_with = "given")]
+    source: Option<Option<ChatSource>>,
+    #[serde(deserialize_with = "given")]
+    org_id: SentText,
+    #[serde(deserialize_with = "given")]
+    project_id: SentText,
+    #[serde(deserialize_with = "given")]
+    api_version: SentText,
+    #[serde(deserialize_with = "given")]
+    deployment_id: SentText,
+    #[serde(deserialize_with = "given")]
+    base_url: SentText,
+    #[serde(deserialize_with = "given")]
+    api_key: SentText,
+    #[serde(deserialize_with = "given")]
+    prompts: Option<Option<SentPrompts>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct SentPrompts {
+    #[serde(deserialize_with = "given")]
+    system: SentText,
+    #[serde(deserialize_with = "given")]
+    search_description: SentText,
+    #[serde(deserialize_with = "given")]
+    search_q_param: SentText,
+    #[serde(deserialize_with = "given")]
+    search_filter_param: SentText,
+    #[serde(deserialize_with = "given")]
+    search_index_uid_param: SentText,
+}
+
+/// A text that is given, one that is taken back (null), or nothing.
+type SentText = Option<Option<String>>;
+
+/// Tells null from nothing.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(value).map(Some)
+}
+
+impl From<SentSettings> for ChatPatch {
+    fn from(sent: SentSettings) -> Self {
+        let access = [
+            ("orgId", sent.org_id),
+            ("projectId", sent.project_id),
+            ("apiVersion", sent.api_version),
+            ("deploymentId", sent.deployment_id),
+            ("baseUrl", sent.base_url),
+            ("apiKey", sent.api_key),
+        ];
+        let prompts = |sent: SentPrompts| {
+            changes([
+                ("system", sent.system),
+                ("searchDescription", sent.search_description),
+                ("searchQParam", sent.search_q_param),
+                ("searchFilterParam", sent.search_filter_param),
+                ("searchIndexUidParam", sent.search_index_uid_param),
+            ])
+        };
+        Self {
+            source: sent.source.map(Option::unwrap_or_default),
+            access: changes(access),
+            prompts: sent.prompts.map(|sent| sent.map(prompts)),
         }
     }
-    Ok(patch)
 }
 
-fn text(field: &Node<'_>) -> Result<Option<String>, ApiError> {
-    field.nullable(|field| field.string(CODE))
+fn changes<const N: usize>(texts: [(&str, SentText); N]) -> TextChanges {
+    texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?))).collect()
 }
 
-/// A source that is no text is a malformed payload to clients, one of another name is not.
-fn source(field: &Node<'_>) -> Result<ChatSource, ApiError> {
-    let name = field.str(ErrorCode::MalformedPayload)?;
-    ChatSource::named(name).ok_or_else(|| field.expected("`openAi`, `azureOpenAi`, `mistral` or `vLlm`", CODE))
+/// Reads a body. Its first mistake counts: what does not fit has the routes' code, as has a member that comes twice.
+fn patch(content_type: Option<&str>, body: &[u8]) -> Result<ChatPatch, ApiError> {
+    check_json(content_type, body)?;
+    serde_json::from_slice::<SentSettings>(body).map(ChatPatch::from).map_err(|error| match error.is_data() {
+        true => ApiError::new(CODE, format!("The settings of the workspace are wrong: {error}.")),
+        false => malformed_payload("json", error),
+    })
 }
 
-fn prompts(node: &Node<'_>) -> Result<TextChanges, ApiError> {
-    let prompt = |field: Node<'_>| match ChatPrompts::NAMES.contains(&field.name()) {
-        true => Ok((field.name().to_owned(), text(&field)?)),
-        false => Err(field.unknown(CODE)),
-    };
-    node.fields(CODE)?.map(prompt).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &str) -> Result<ChatPatch, &'static str> {
+        patch(Some("application/json"), body.as_bytes()).map_err(|error| error.code.name())
+    }
+
+    /// The last of two members of a name once counted, and a source was a text only.
+    #[test]
+    fn the_first_mistake_of_a_body_counts() {
+        for (body, wanted) in [
+            (r#"{"source":"openAi","source":"mistral"}"#, "bad_request"),
+            (r#"{"prompts":{"system":"a","system":"b"}}"#, "bad_request"),
+            (r#"{"orgId":"a","orgId":"a"} x"#, "bad_request"),
+            (r#"{"source":5,"source":"openAi"}"#, "malformed_payload"),
+            (r#"{"source":{"mistral":1}}"#, "bad_request"),
+            (r#"{"source":{"other":null}}"#, "bad_request"),
+            (r#"{"source":{"openAi":null,"mistral":null}}"#, "malformed_payload"),
+            (r#"{"source":5,"foo":1}"#, "malformed_payload"),
+            (r#"{"foo":1,"source":5}"#, "bad_request"),
+            (r#"{"apiKey":5}"#, "bad_request"),
+            (r#"{"prompts":{"system":null,"q":1}}"#, "bad_request"),
+            ("5", "bad_request"),
+            ("{", "malformed_payload"),
+        ] {
+            assert_eq!(read(body), Err(wanted), "{body}");
+        }
+    }
+
+    #[test]
+    fn null_takes_back_and_nothing_keeps() {
+        let sent =
+            read(r#"{"source":{"vLlm":null},"baseUrl":"x","orgId":null,"prompts":{"searchQParam":"q"}}"#).unwrap();
+        let access = vec![("orgId".to_owned(), None), ("baseUrl".to_owned(), Some("x".to_owned()))];
+        let prompts = Some(Some(vec![("searchQParam".to_owned(), Some("q".to_owned()))]));
+        assert_eq!(sent, ChatPatch { source: Some(ChatSource::VLlm), access, prompts });
+        assert_eq!(read("{}"), Ok(ChatPatch::default()));
+        assert_eq!(read("[]"), Ok(ChatPatch::default()));
+        let back = read(r#"{"source":null,"prompts":null}"#).unwrap();
+        assert_eq!((back.source, back.prompts), (Some(ChatSource::OpenAi), Some(None)));
+    }
 }

@@ -34,16 +34,12 @@ async fn list(call: Call<App>) -> Answer {
 }
 
 async fn create(mut call: Call<App>) -> Answer {
-    let decode = |body: Value| {
-        let asked = Asked::decode(&Node::body(&body))?;
-        let url = asked.url.ok_or_else(|| Node::body(&body).missing("url", ErrorCode::InvalidWebhookUrl))?;
-        Ok((url, asked.headers.flatten().unwrap_or_default()))
-    };
-    let (url, headers) = call.decoded(decode).await?;
+    let asked = call.decoded(|body| Asked::decode(&Node::body(&body))).await?;
+    let headers = asked.headers.flatten().unwrap_or_default();
     let headers: BTreeMap<String, String> =
         headers.into_iter().map(|(name, value)| (name, value.unwrap_or_default())).collect();
     check_room(&call.app.control.state().webhooks)?;
-    let (uid, webhook) = (uuids::v4(&*call.app.runtime), Webhook::asked(url, headers)?);
+    let (uid, webhook) = (uuids::v4(&*call.app.runtime), Webhook::asked(asked.url.unwrap_or_default(), headers)?);
     call.app.control.change(ControlChange::Webhook(WebhookChange::Create(uid, webhook.clone()))).await?;
     Ok(Response::from_json(201, &object(uid, &webhook)))
 }
@@ -97,6 +93,7 @@ fn hidden(authorization: &str) -> String {
 /// What a body asks for.
 #[derive(Debug, Default)]
 struct Asked {
+    /// Null is as good as an empty one: that it is missing is told after other mistakes.
     url: Option<String>,
     headers: Option<Option<HeaderChanges>>,
 }
@@ -107,7 +104,8 @@ impl Asked {
         for field in body.fields(ErrorCode::BadRequest)? {
             let immutable = match field.name() {
                 "url" => {
-                    asked.url = Some(field.string(ErrorCode::InvalidWebhookUrl)?);
+                    let url = field.nullable(|field| field.string(ErrorCode::InvalidWebhookUrl))?;
+                    asked.url = Some(url.unwrap_or_default());
                     continue;
                 }
                 "headers" => {

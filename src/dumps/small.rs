@@ -10,7 +10,6 @@ use uuid::Uuid;
 
 use super::{FORMAT, INTERFACE_VERSION};
 use crate::api;
-use crate::api::decode::is_index_uid;
 use crate::api::settings::{GatedFeatures, SettingsPatch, export_all};
 use crate::auth::{ActionName, ApiKey, IndexPattern};
 use crate::chats::ChatSettings;
@@ -120,15 +119,22 @@ pub fn settings_of(value: &Value) -> Result<Settings, String> {
     patch.apply(&Settings::default()).map_err(|error| error.message)
 }
 
-/// The name of a workspace's file, without its end, and what it holds. A workspace may have a name that no file can have: then the
-/// file is named by a digest and holds the name too.
+/// The name of a workspace's file, without its end, and what it holds. The reference knows a workspace by its file alone. One may
+/// have a name that no file can have: then the file is named by a digest and holds the name too.
 pub fn chat_file(name: &str, settings: &ChatSettings) -> (String, Value) {
     let mut value = api::chats::export(settings);
-    if is_index_uid(name) && name.len() <= FILE_NAME_BYTES_MAX {
+    if is_file_name(name) {
         return (name.to_owned(), value);
     }
     value[UID] = name.into();
     (hex::encode(Sha256::digest(name)), value)
+}
+
+/// Whether a file within a folder can have this name.
+fn is_file_name(name: &str) -> bool {
+    (1..=FILE_NAME_BYTES_MAX).contains(&name.len())
+        && !name.starts_with('.')
+        && !name.contains(|c: char| matches!(c, '/' | '\\') || c.is_control())
 }
 
 /// The workspace in a file of this name.
@@ -187,9 +193,10 @@ mod tests {
             "prompts": {"system": "Be short."}});
         let settings = api::chats::import("w", &settings).unwrap();
         let long = "w".repeat(300);
-        for name in ["support", "../up", "a b/c", "", &long] {
+        for name in ["support", "é x", "../up", "a b/c", "", "..", "a\0", &long] {
             let (file, value) = chat_file(name, &settings);
-            assert!(is_index_uid(&file) && file.len() <= FILE_NAME_BYTES_MAX, "{file}");
+            assert!(is_file_name(&file), "{file}");
+            assert_eq!(file == name, ["support", "é x"].contains(&name), "{file}");
             assert_eq!(value["apiKey"], "a-secret");
             assert_eq!(value["prompts"]["system"], "Be short.");
             assert_ne!(value["prompts"]["searchDescription"], Value::Null);

@@ -70,9 +70,9 @@ impl Webhook {
     /// # Errors
     /// `invalid_webhook_url`, `invalid_webhook_headers`.
     pub fn asked(url: String, headers: BTreeMap<String, String>) -> Result<Self, UserError> {
-        check_url(&url)?;
-        check_headers(&headers)?;
-        Ok(Self { url, headers })
+        let webhook = Self { url, headers };
+        webhook.check()?;
+        Ok(webhook)
     }
 }
 
@@ -86,6 +86,17 @@ pub fn check_room(webhooks: &Webhooks) -> Result<(), UserError> {
     }
     let message = format!("There are {WEBHOOKS_MAX} webhooks already; delete one to make another.");
     Err(UserError::new("invalid_webhooks", message))
+}
+
+impl Webhook {
+    /// The first mistake is that there is no URL, the last one that it is none.
+    fn check(&self) -> Result<(), UserError> {
+        if self.url.is_empty() {
+            return Err(UserError::new("invalid_webhook_url", "The URL of the webhook is missing."));
+        }
+        check_headers(&self.headers)?;
+        check_url(&self.url)
+    }
 }
 
 impl WebhookChange {
@@ -119,7 +130,6 @@ impl WebhookPatch {
     fn applied(self, webhook: &Webhook) -> Result<Webhook, UserError> {
         let mut changed = webhook.clone();
         if let Some(url) = self.url {
-            check_url(&url)?;
             changed.url = url;
         }
         match self.headers {
@@ -132,9 +142,9 @@ impl WebhookPatch {
                         None => changed.headers.remove(&name),
                     };
                 }
-                check_headers(&changed.headers)?;
             }
         }
+        changed.check()?;
         Ok(changed)
     }
 }
@@ -205,6 +215,24 @@ mod tests {
         let patch = WebhookPatch { url: None, headers: Some(None) };
         WebhookChange::Patch(uid, patch).apply(&mut webhooks).unwrap();
         assert!(webhooks[&uid].headers.is_empty());
+    }
+
+    #[test]
+    fn of_several_mistakes_a_missing_url_comes_first_and_a_wrong_one_last() {
+        let uid = Uuid::from_u128(7);
+        for (url, name, wanted) in [
+            ("", "a b", "invalid_webhook_url"),
+            ("", "a", "invalid_webhook_url"),
+            ("x", "a b", "invalid_webhook_headers"),
+            ("x", "a", "invalid_webhook_url"),
+            ("http://x", "a", "fine"),
+        ] {
+            let map = BTreeMap::from([(name.to_owned(), String::new())]);
+            assert_eq!(code(Webhook::asked(url.into(), map)), wanted, "{url} {name}");
+            let mut webhooks = Webhooks::from([(uid, Webhook::new("http://h", None))]);
+            let patch = WebhookPatch { url: Some(url.into()), headers: headers(&[(name, Some(""))]) };
+            assert_eq!(code(WebhookChange::Patch(uid, patch).apply(&mut webhooks)), wanted, "{url} {name}");
+        }
     }
 
     #[test]

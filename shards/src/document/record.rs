@@ -12,6 +12,7 @@ use crate::document::json::put_string;
 use crate::fields::FieldsMap;
 use crate::ids::{DocId, FieldId};
 use crate::text::postings::{put_varint, take_varint};
+use crate::vectors::sent::merge_kept;
 
 /// A document as the index keeps it: its top-level fields in the index's order, each with its JSON text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,8 +144,10 @@ pub fn put_record<'v>(out: &mut Vec<u8>, fields: impl ExactSizeIterator<Item = (
     }
 }
 
-/// Appends the record of `old` with the fields of `new` put in place of its own.
-pub fn put_merged(out: &mut Vec<u8>, old: Record<'_>, new: Record<'_>) {
+/// Appends the record of `old` with the fields of `new` put in place of its own. Of `vectors`, the field of `_vectors`, the
+/// members are put in place one by one: what was kept under names that `new` does not have stays.
+pub fn put_merged(out: &mut Vec<u8>, old: Record<'_>, new: Record<'_>, vectors: Option<FieldId>) {
+    let both = vectors.and_then(|field| Some(merge_kept(old.get(field)?, new.get(field)?)));
     let mut old = old.fields().peekable();
     let mut fields: smallvec::SmallVec<[(FieldId, &[u8]); 16]> = smallvec::SmallVec::new();
     for (field, value) in new.fields() {
@@ -152,6 +155,7 @@ pub fn put_merged(out: &mut Vec<u8>, old: Record<'_>, new: Record<'_>) {
             fields.push(earlier);
         }
         old.next_if(|(id, _)| *id == field);
+        let value = if Some(field) == vectors { both.as_deref().unwrap_or(value) } else { value };
         fields.push((field, value));
     }
     fields.extend(old);
@@ -188,7 +192,7 @@ mod tests {
             let (old_bytes, new_bytes) = (record(&old), record(&new));
             prop_assert_eq!(read(&old_bytes), old.clone());
             let mut merged = Vec::new();
-            put_merged(&mut merged, Record::parse(&old_bytes).unwrap(), Record::parse(&new_bytes).unwrap());
+            put_merged(&mut merged, Record::parse(&old_bytes).unwrap(), Record::parse(&new_bytes).unwrap(), None);
             let mut expected = old;
             expected.extend(new);
             prop_assert_eq!(merged, record(&expected));
@@ -200,6 +204,25 @@ mod tests {
                 prop_assert_eq!(record.fields().count(), record.len());
             }
         }
+    }
+
+    /// `_vectors` holds what was sent for embedders that there are not yet. An update that brings vectors for one of them
+    /// must leave those for the others.
+    #[test]
+    fn members_of_vectors_are_merged_one_by_one() {
+        let of =
+            |fields: &[(u16, &str)]| record(&fields.iter().map(|(id, text)| (*id, text.as_bytes().into())).collect());
+        let old = of(&[(1, r#"{"a":[1],"b":[2.50]}"#), (2, r#"{"x":1}"#)]);
+        let new = of(&[(1, r#"{"b":[],"c":{"regenerate":true,"embeddings":null}}"#), (2, r#"{"y":2}"#)]);
+        let mut merged = Vec::new();
+        put_merged(&mut merged, Record::parse(&old).unwrap(), Record::parse(&new).unwrap(), Some(FieldId(1)));
+        let both = r#"{"a":[1],"b":[],"c":{"regenerate":true,"embeddings":null}}"#;
+        assert_eq!(merged, of(&[(1, both), (2, r#"{"y":2}"#)]));
+        // Without `_vectors` on one side there is nothing to merge.
+        let plain = of(&[(2, "3")]);
+        merged.clear();
+        put_merged(&mut merged, Record::parse(&old).unwrap(), Record::parse(&plain).unwrap(), Some(FieldId(1)));
+        assert_eq!(merged, of(&[(1, r#"{"a":[1],"b":[2.50]}"#), (2, "3")]));
     }
 
     #[test]

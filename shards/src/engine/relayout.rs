@@ -7,6 +7,7 @@ use super::catalog_side::{Next, Pending, partitions};
 use super::messages::{Answer, EpochShare, PartitionQuestion, Place};
 use super::types::{EngineError, IndexView};
 use super::{Engine, all_done, answer_as};
+use crate::document::names::VECTORS;
 use crate::document::record::{Record, put_merged};
 use crate::ids::{DocId, Epoch, PartitionNo};
 use crate::index::catalog::PartitionSums;
@@ -88,6 +89,7 @@ impl Engine {
         plan: Option<&Plan>,
     ) -> Result<(), EngineError> {
         let carried = plan.is_none();
+        let vectors = plan.and_then(|plan| plan.fields.id(VECTORS));
         let mut chunks: Vec<RecordChunk> = vec![RecordChunk::new(carried); usize::from(count)];
         let mut changes = plan.into_iter().flat_map(Plan::changes).peekable();
         let mut stored = old.into_iter().flat_map(|old| old.documents().iter()).peekable();
@@ -112,7 +114,8 @@ impl Engine {
                 (Some((_, ChangeKind::Merge, record)), Some(before)) => {
                     merged.clear();
                     let before = Record::parse(before).map_err(PartitionError::from)?;
-                    put_merged(&mut merged, before, Record::parse(record).map_err(PartitionError::from)?);
+                    let record = Record::parse(record).map_err(PartitionError::from)?;
+                    put_merged(&mut merged, before, record, vectors);
                     Some(merged.as_slice())
                 }
                 (Some((_, _, record)), _) => Some(record),

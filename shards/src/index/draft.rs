@@ -14,6 +14,7 @@ use storage_engine::{ReadTree, Snapshot};
 use super::catalog::Catalog;
 use super::numbers::DocNumbers;
 use super::plan::{Change, Plan, stored};
+use super::versions::{Admitted, Versions};
 use crate::document::names::{FieldNames, VECTORS};
 use crate::document::payload::{DocumentFields, Documents, PayloadFormat, read_document};
 use crate::document::primary_key::{KeyFinder, infer, is_valid};
@@ -28,10 +29,10 @@ use crate::partition::PartitionError;
 use crate::partition::trees::EXTERNAL_IDS;
 use crate::partition::writer::ChangeKind;
 use crate::runtime::Runtime;
-use crate::segments::{Pieces, Segments};
+use crate::segments::Pieces;
 use crate::settings::Settings;
 use crate::vectors::change::is_user_provided;
-use crate::vectors::sent::{self, Embedders};
+use crate::vectors::sent::{self, Embedders, SentVectors};
 use crate::vectors::writer::missing_entry;
 use crate::vectors::{EmbedderStates, missing};
 
@@ -65,9 +66,6 @@ pub struct Addition<'a> {
     /// Passes over documents that are not there.
     pub skip_creation: bool,
 }
-
-/// The documents of an addition: their ids and what becomes of them.
-type Admitted = Segments<(String, Change)>;
 
 /// A batch under way.
 pub struct Draft {
@@ -170,7 +168,7 @@ impl Draft {
         let mut names = FieldNames::new(&mut self.fields);
         let mut source = Documents::new(addition.payload, addition.format)?.with_vectors_as_written();
         let mut document = DocumentFields::default();
-        let (mut record, mut found) = (Vec::new(), Segments::default());
+        let (mut record, mut found, mut versions) = (Vec::new(), Admitted::default(), Versions::default());
         if !source.next(&mut names, &mut document)? {
             // Without documents it does not matter which key is named.
             self.primary_key = key.unwrap_or_else(|_| self.primary_key.take());
@@ -188,22 +186,32 @@ impl Draft {
         loop {
             let id = finder.id(document.iter(), names.map())?;
             if refused.is_none() {
-                let mut put = |id: &str| {
-                    reserved.check(&document, id, names.map())?;
-                    put_document(&document, names.map(), &self.embedders, id, &mut record)
+                refused = reserved.check(&document, &id, names.map()).err();
+                let vectors = match sent_vectors(&document, names.map(), &self.embedders, &id) {
+                    None => SentVectors::default(),
+                    Some(sent) => {
+                        let (vectors, fault) =
+                            sent.map_or_else(|fault| (Default::default(), Some(fault)), |v| (v, None));
+                        refused = refused.or(versions.note(found.len(), fault).err());
+                        vectors
+                    }
                 };
-                match put(&id) {
-                    Ok(vectors) => found.push((id, stored(&mut self.records, kind, &record, &vectors))),
-                    Err(error) => refused = Some(error),
-                }
+                put_document(&document, names.map(), &vectors, &mut record);
+                found.push((id, stored(&mut self.records, kind, &record, &vectors.entries)));
             }
             if self.runtime.should_yield() {
                 self.runtime.yield_now().await;
             }
             if !source.next(&mut names, &mut document)? {
-                return refused.map_or(Ok(found), |error| Err(error.into()));
+                break;
             }
         }
+        if let Some(error) = refused {
+            return Err(error.into());
+        }
+        let field = self.fields.id(VECTORS);
+        let settled = versions.settle(found, addition.method, (&mut self.records, field), &*self.runtime).await?;
+        settled.map_err(OpError::from)
     }
 
     /// The primary key that an operation works with, if it is known yet.
@@ -264,7 +272,7 @@ impl Draft {
         }
         let mut seen: AHashSet<&str> = AHashSet::new();
         for (id, change) in documents.chunks().flatten() {
-            // Of a document that comes twice the first is the new one.
+            // Of a document that comes twice, without vectors, the first is the new one.
             if kept.is_none_or(|kept| kept.keeps(id))
                 && self.number(id)?.is_none()
                 && seen.insert(id)
@@ -285,7 +293,8 @@ impl Draft {
         let merged = match (before, change.kind) {
             (Some(before), ChangeKind::Merge) if before.kind != ChangeKind::Delete => {
                 let mut record = Vec::new();
-                put_merged(&mut record, Record::parse(self.record(before))?, Record::parse(self.record(change))?);
+                let (old, new) = (Record::parse(self.record(before))?, Record::parse(self.record(change))?);
+                put_merged(&mut record, old, new, self.fields.id(VECTORS));
                 let vectors = sent::merge(self.vectors(before), self.vectors(change))?;
                 stored(&mut self.records, before.kind, &record, &vectors)
             }
@@ -407,8 +416,10 @@ impl Draft {
             let mut names = FieldNames::new(&mut self.fields);
             read_document(text, &mut names, &mut document)?;
             reserved.check(&document, id, names.map())?;
-            let vectors = put_document(&document, names.map(), &self.embedders, id, &mut record)?;
-            changes.push((number, stored(&mut self.records, ChangeKind::Replace, &record, &vectors)));
+            let sent = sent_vectors(&document, names.map(), &self.embedders, id);
+            let vectors = sent.transpose()?.unwrap_or_default();
+            put_document(&document, names.map(), &vectors, &mut record);
+            changes.push((number, stored(&mut self.records, ChangeKind::Replace, &record, &vectors.entries)));
             if self.runtime.should_yield() {
                 self.runtime.yield_now().await;
             }
@@ -445,28 +456,29 @@ fn is_about_ids(error: &OpError) -> bool {
     matches!(error, OpError::User(error) if matches!(error.code, "missing_document_id" | "invalid_document_id"))
 }
 
-/// Writes a document's record without what goes to the vectors, which is returned.
-fn put_document(
+/// `_vectors` of a document, where it has any.
+fn sent_vectors(
     document: &DocumentFields,
     names: &FieldsMap,
     embedders: &Embedders,
     id: &str,
-    record: &mut Vec<u8>,
-) -> Result<Vec<u8>, UserError> {
+) -> Option<Result<SentVectors, UserError>> {
+    let json = document.get(names.id(VECTORS)?)?;
+    Some(sent::read(json, embedders, id))
+}
+
+/// Writes a document's record, of `_vectors` with what does not go to the vectors.
+fn put_document(document: &DocumentFields, names: &FieldsMap, vectors: &SentVectors, record: &mut Vec<u8>) {
     record.clear();
-    let field = names.id(VECTORS);
-    let Some(json) = field.and_then(|field| document.get(field)) else {
-        put_record(record, document.iter());
-        return Ok(Vec::new());
+    let Some(field) = names.id(VECTORS).filter(|field| document.get(*field).is_some()) else {
+        return put_record(record, document.iter());
     };
-    let vectors = sent::read(json, embedders, id)?;
     let kept = document.iter().filter_map(|(id, value)| match &vectors.rest {
-        _ if Some(id) != field => Some((id, value)),
+        _ if id != field => Some((id, value)),
         rest => Some((id, rest.as_deref()?)),
     });
     let kept: Vec<(FieldId, &[u8])> = kept.collect();
     put_record(record, kept.iter().copied());
-    Ok(vectors.entries)
 }
 
 /// The number of a document in a committed state.

@@ -6,6 +6,7 @@ pub mod catalog;
 pub mod draft;
 pub mod numbers;
 pub mod plan;
+mod versions;
 
 pub use catalog::Catalog;
 pub use draft::Draft;

@@ -291,7 +291,10 @@ impl PartitionWriter {
         scratch.new_record.clear();
         match (kind, old) {
             (ChangeKind::Delete, _) => {}
-            (ChangeKind::Merge, Some(old)) => put_merged(&mut scratch.new_record, old, Record::parse(sent)?),
+            (ChangeKind::Merge, Some(old)) => {
+                let vectors = self.facts.fields.id(VECTORS);
+                put_merged(&mut scratch.new_record, old, Record::parse(sent)?, vectors);
+            }
             _ => scratch.new_record.extend_from_slice(sent),
         }
         let new = if kind == ChangeKind::Delete { None } else { Some(Record::parse(&scratch.new_record)?) };

@@ -58,7 +58,7 @@ pub fn read(json: &[u8], embedders: &Embedders, id: &str) -> Result<SentVectors,
         let message = format!("The `_vectors` field in the document with the id: `{id}` is not an object.");
         return Err(UserError::new("internal", message));
     };
-    let mut sent = SentVectors::default();
+    let (mut sent, mut wrong_length) = (SentVectors::default(), None);
     for (name, value) in members {
         let parsed = entry(value.get(), embedders.contains_key(&name)).map_err(|why| {
             let message =
@@ -67,7 +67,8 @@ pub fn read(json: &[u8], embedders: &Embedders, id: &str) -> Result<SentVectors,
         })?;
         match embedders.get(&name) {
             Some(facts) => {
-                check_dimensions(&parsed, facts.dimensions, &name, id)?;
+                // The form of all entries is looked at before the length of any.
+                wrong_length = wrong_length.or(check_dimensions(&parsed, facts.dimensions, &name, id).err());
                 put_entry(&mut sent.entries, &name, &parsed);
             }
             None => put_rest(sent.rest.get_or_insert_with(|| b"{".to_vec()), &name, value.get()),
@@ -76,7 +77,7 @@ pub fn read(json: &[u8], embedders: &Embedders, id: &str) -> Result<SentVectors,
     if let Some(rest) = &mut sent.rest {
         rest.push(b'}');
     }
-    Ok(sent)
+    wrong_length.map_or(Ok(sent), Err)
 }
 
 /// Checks the length of vectors that a document brings.
@@ -236,6 +237,25 @@ pub fn find(entries: &[u8], name: &str) -> Result<Option<SentEntry>, PartitionEr
     Ok(None)
 }
 
+/// What a document keeps of `_vectors` (see [`SentVectors::rest`]) when an update brings more of it: the members of `new`, and those
+/// of `old` that it does not name.
+pub fn merge_kept(old: &[u8], new: &[u8]) -> Vec<u8> {
+    let members = |json| serde_json::from_slice::<BTreeMap<String, &RawValue>>(json).unwrap_or_default();
+    let mut merged = members(old);
+    merged.extend(members(new));
+    let mut out = vec![b'{'];
+    for (name, value) in merged {
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        put_string(&mut out, &name);
+        out.push(b':');
+        out.extend_from_slice(value.get().as_bytes());
+    }
+    out.push(b'}');
+    out
+}
+
 /// What a document that was sent twice says: `new` where it says anything.
 ///
 /// # Errors
@@ -300,6 +320,7 @@ mod tests {
             (r#"{"m":{"embeddings":{},"regenerate":true}}"#, "invalid_vectors_type"),
             (r#"{"m":[1e300,0]}"#, "invalid_vectors_type"),
             (r#"{"other":true}"#, "invalid_vectors_type"),
+            (r#"{"m":[1],"other":true}"#, "invalid_vectors_type"),
             ("[1]", "internal"),
         ] {
             assert_eq!(code(json), Err(wanted), "{json}");

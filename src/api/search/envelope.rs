@@ -48,7 +48,7 @@ impl Envelope<'_> {
             member(&mut out, "semanticHitCount", &count);
         }
         if let Some(vector) = &answer.query_vector {
-            member(&mut out, "queryVector", &json!(vector));
+            member(&mut out, "queryVector", vector);
         }
         member(&mut out, "requestUid", &self.request_uid);
         if let Some(metadata) = &self.metadata {
@@ -102,6 +102,10 @@ mod tests {
     use super::*;
 
     fn written(page: PageRequest, answer: SearchAnswer) -> Value {
+        serde_json::from_slice(&bytes(page, answer)).unwrap()
+    }
+
+    fn bytes(page: PageRequest, answer: SearchAnswer) -> Vec<u8> {
         let request = SearchRequest { query: Some(" a\"b ".into()), page, ..SearchRequest::default() };
         let answer = SearchAnswer { hits: b"[{\"id\":1}]".to_vec(), ..answer };
         let envelope = Envelope {
@@ -115,7 +119,15 @@ mod tests {
             remote_errors: None,
             user_context: None,
         };
-        serde_json::from_slice(&envelope.write()).unwrap()
+        envelope.write()
+    }
+
+    /// A vector of 32-bit numbers comes back as it was sent, not with the digits of 64 bits.
+    #[test]
+    fn the_vector_of_a_query_keeps_its_digits() {
+        let answer = SearchAnswer { query_vector: Some(vec![0.001, 0.1, -3.0]), ..SearchAnswer::default() };
+        let text = String::from_utf8(bytes(PageRequest::default(), answer)).unwrap();
+        assert!(text.contains(r#""queryVector":[0.001,0.1,-3.0]"#), "{text}");
     }
 
     #[test]

@@ -366,9 +366,8 @@ impl Envelope {
             member(&mut out, "semanticHitCount", &count);
         }
         if self.shows_vectors {
-            let vectors: serde_json::Map<String, Value> =
-                answer.query_vectors.iter().map(|(query, vector)| (query.to_string(), json!(vector))).collect();
-            member(&mut out, "queryVectors", &Value::from(vectors));
+            let vectors: BTreeMap<_, _> = answer.query_vectors.iter().map(|(query, vector)| (query, vector)).collect();
+            member(&mut out, "queryVectors", &vectors);
         }
         if let Some(metadata) = self.metadata {
             member(&mut out, "metadata", &Value::from(metadata));

@@ -1,5 +1,6 @@
-//! Embedders: which fields each source takes, how a change is merged, and what the result must satisfy.
+//! Embedders: the types of their fields, and how a change is merged.
 
+mod meaning;
 mod templates;
 
 use std::collections::BTreeMap;
@@ -7,13 +8,14 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use shards::error::UserError;
 use shards::settings::Settings;
-use storage_engine::vector::DIMENSIONS_MAX;
 
+use self::meaning::{Fault, OPENAI_MODELS, Place, check_merged, check_taken_back};
 use super::check::{object, one_of, or_null, string};
 use super::{DEFAULT_TEMPLATE, DEFAULT_TEMPLATE_BYTES};
 use crate::api::decode::Node;
 use crate::api::error::{ApiError, ErrorCode};
-use crate::embedders::template::TextTemplate;
+
+pub(super) use self::meaning::check_meaning;
 
 /// Most embedders of one index, and most fragments of one embedder.
 const EMBEDDERS_MAX: usize = 255;
@@ -58,58 +60,8 @@ const DROPPED_WITH_SOURCE: [&str; 12] = [
     "indexingEmbedder",
 ];
 
-/// The models of the openAi source with the length of their vectors; shorter ones may be asked for except of the last.
-const OPENAI_MODELS: [(&str, u64); 3] =
-    [("text-embedding-3-small", 1536), ("text-embedding-3-large", 3072), ("text-embedding-ada-002", 1536)];
-
-const OPENAI_FIXED_MODEL: &str = "text-embedding-ada-002";
 const HUGGING_FACE_MODEL: &str = "BAAI/bge-base-en-v1.5";
 const HUGGING_FACE_REVISION: &str = "617ca489d9e86b49b8167676d8220688b99db36e";
-
-/// Where an embedder object stands.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Top,
-    Search,
-    Indexing,
-}
-
-/// What a source makes of a field.
-#[derive(PartialEq, Eq)]
-enum Rule {
-    Must,
-    May,
-    MustNot,
-}
-
-fn rule(source: &str, field: &str, place: Place) -> Rule {
-    let nested = place != Place::Top;
-    let must = match field {
-        "source" => return if nested { Rule::Must } else { Rule::May },
-        "distribution" | "binaryQuantized" => return if nested { Rule::MustNot } else { Rule::May },
-        "searchEmbedder" | "indexingEmbedder" => source == "composite" && !nested,
-        "model" => source == "ollama",
-        "dimensions" => source == "userProvided",
-        "url" | "request" | "response" => source == "rest",
-        _ => false,
-    };
-    let may = match field {
-        "model" => matches!(source, "openAi" | "huggingFace"),
-        "revision" | "pooling" => source == "huggingFace",
-        "apiKey" | "dimensions" => matches!(source, "openAi" | "ollama" | "rest"),
-        "url" => matches!(source, "openAi" | "ollama"),
-        "documentTemplate" | "documentTemplateMaxBytes" => place != Place::Search && has_template(source),
-        "headers" => source == "rest",
-        "indexingFragments" => source == "rest" && place != Place::Search,
-        "searchFragments" => source == "rest" && place != Place::Indexing,
-        _ => false,
-    };
-    match (must, may) {
-        (true, _) => Rule::Must,
-        (false, true) => Rule::May,
-        (false, false) => Rule::MustNot,
-    }
-}
 
 fn has_template(source: &str) -> bool {
     matches!(source, "openAi" | "huggingFace" | "ollama" | "rest")
@@ -147,11 +99,9 @@ fn embedder(node: &Node<'_>, code: ErrorCode) -> Result<Value, ApiError> {
 fn fragments(node: &Node<'_>, code: ErrorCode) -> Result<Value, ApiError> {
     let fragment = |node: &Node<'_>, code| {
         let mut value = None;
-        for field in node.fields(code)? {
-            match field.name() {
-                "value" => value = Some(field.value().clone()),
-                _ => return Err(field.unknown(code)),
-            }
+        // Other members are passed over.
+        for field in node.fields(code)?.filter(|field| field.name() == "value") {
+            value = Some(field.value().clone());
         }
         let value = value.ok_or_else(|| node.missing("value", code))?;
         Ok(json!({"value": value}))
@@ -176,19 +126,6 @@ fn distribution(node: &Node<'_>, code: ErrorCode) -> Result<Value, ApiError> {
     Ok(json!({"mean": mean, "sigma": sigma}))
 }
 
-/// What the body's embedders mean, as far as the body alone shows it; `embedders` is what [`check`] gave.
-pub(super) fn check_meaning(embedders: &Value) -> Result<(), ApiError> {
-    for (name, embedder) in embedders.as_object().into_iter().flatten() {
-        if name.is_empty() {
-            return Err(ApiError::new(CODE, "An embedder needs a name that is not empty."));
-        }
-        if let Some(fields) = embedder.as_object() {
-            check_sent(fields, Place::Top).map_err(|fault| fault.error(name))?;
-        }
-    }
-    Ok(())
-}
-
 /// Puts the changes into the index's embedders; null removes all of them.
 pub(super) fn apply(settings: &mut Settings, value: &Value) -> Result<(), UserError> {
     let Some(changes) = value.as_object() else {
@@ -207,7 +144,7 @@ pub(super) fn apply(settings: &mut Settings, value: &Value) -> Result<(), UserEr
             let fault = Fault::settings("`binaryQuantized` cannot be taken back: the full vectors are gone");
             return Err(fault.error(name).into());
         }
-        check_merged(&merged, Place::Top)
+        check_merged(&merged)
             .and_then(|()| check_taken_back(source_of(&merged), change))
             .map_err(|fault| UserError::from(fault.error(name)))?;
         settings.embedders.insert(name.clone(), with_defaults(merged, Place::Top).into());
@@ -235,7 +172,6 @@ fn merge(stored: Option<&Map<String, Value>>, change: &Map<String, Value>, place
         }
     }
     merged.insert("source".into(), source.into());
-    let template_is_default = merged.get("documentTemplate").is_none_or(|template| template == DEFAULT_TEMPLATE);
     for (field, value) in change.iter().filter(|(field, _)| *field != "source") {
         match (field.as_str(), value) {
             ("documentTemplateMaxBytes", value) if ignores_max_bytes(stored, change, value) => {
@@ -257,8 +193,8 @@ fn merge(stored: Option<&Map<String, Value>>, change: &Map<String, Value>, place
         }
     }
     let has_fragments = ["indexingFragments", "searchFragments"].iter().any(|field| non_empty(&merged, field));
-    if has_fragments && template_is_default {
-        // The default template was only filled in; fragments take its place.
+    if has_fragments {
+        // Fragments take the template's place.
         merged.shift_remove("documentTemplate");
         merged.shift_remove("documentTemplateMaxBytes");
     }
@@ -307,140 +243,6 @@ fn with_defaults(mut fields: Map<String, Value>, place: Place) -> Map<String, Va
 
 fn default(fields: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
     fields.entry(field).or_insert_with(|| value.into());
-}
-
-/// Why an embedder will not do.
-struct Fault {
-    code: ErrorCode,
-    why: String,
-}
-
-impl Fault {
-    fn settings(why: impl Into<String>) -> Self {
-        Self { code: CODE, why: why.into() }
-    }
-
-    fn embedding(why: impl Into<String>) -> Self {
-        Self { code: ErrorCode::VectorEmbeddingError, why: why.into() }
-    }
-
-    fn error(self, name: &str) -> ApiError {
-        ApiError::new(self.code, format!("In embedder `{name}`: {}.", self.why))
-    }
-}
-
-/// The checks of a body: its values, and the table of sources when it names one.
-fn check_sent(fields: &Map<String, Value>, place: Place) -> Result<(), Fault> {
-    let source = fields.get("source").and_then(Value::as_str);
-    templates::check_requests(fields, source == Some("ollama"))?;
-    check_values(fields)?;
-    if let Some(source) = source {
-        check_fields(source, fields, place)?;
-    } else if place != Place::Top && fields.contains_key("source") {
-        return Err(Fault::settings("the embedders of a composite one need a `source`"));
-    }
-    for (field, place) in [("searchEmbedder", Place::Search), ("indexingEmbedder", Place::Indexing)] {
-        if let Some(Value::Object(inner)) = fields.get(field) {
-            if source == Some("composite") && !inner.contains_key("source") {
-                return Err(Fault::settings(format!("`{field}` needs a `source`")));
-            }
-            check_sent(inner, place)?;
-        }
-    }
-    Ok(())
-}
-
-/// The checks of a merged embedder: everything that does not need the embedder itself.
-fn check_merged(fields: &Map<String, Value>, place: Place) -> Result<(), Fault> {
-    let source = source_of(fields);
-    check_values(fields)?;
-    check_fields(source, fields, place)?;
-    templates::check_requests(fields, source == "ollama")?;
-    templates::check_fragments(fields, place == Place::Top)?;
-    for (field, place) in [("searchEmbedder", Place::Search), ("indexingEmbedder", Place::Indexing)] {
-        if let Some(Value::Object(inner)) = fields.get(field) {
-            check_merged(inner, place)?;
-        }
-    }
-    Ok(())
-}
-
-/// Taking back a field counts as giving it: a source that does not take the field refuses null too.
-fn check_taken_back(source: &str, change: &Map<String, Value>) -> Result<(), Fault> {
-    let nulls = change.iter().filter(|(_, value)| value.is_null());
-    match nulls.map(|(field, _)| field).find(|field| rule(source, field, Place::Top) == Rule::MustNot) {
-        Some(field) => Err(Fault::settings(format!("source `{source}` does not take `{field}`"))),
-        None => Ok(()),
-    }
-}
-
-fn check_values(fields: &Map<String, Value>) -> Result<(), Fault> {
-    match fields.get("dimensions").and_then(Value::as_u64) {
-        Some(0) => return Err(Fault::settings("`dimensions` must be at least 1")),
-        Some(count) if count > u64::from(DIMENSIONS_MAX) => {
-            return Err(Fault::settings(format!("`dimensions` must be at most {DIMENSIONS_MAX}")));
-        }
-        _ => {}
-    }
-    if let Some(url) = fields.get("url").and_then(Value::as_str)
-        && !is_absolute_url(url)
-    {
-        return Err(Fault::settings(format!("`{url}` is no absolute URL")));
-    }
-    if let Some(template) = fields.get("documentTemplate").and_then(Value::as_str) {
-        TextTemplate::parse(template).map_err(|why| Fault::settings(format!("`documentTemplate`: {why}")))?;
-        if fields.get("documentTemplateMaxBytes").and_then(Value::as_u64) == Some(0) {
-            return Err(Fault::settings("`documentTemplateMaxBytes` must be at least 1"));
-        }
-    }
-    for field in ["indexingFragments", "searchFragments"] {
-        if fields.get(field).and_then(Value::as_object).is_some_and(|fragments| fragments.len() > EMBEDDERS_MAX) {
-            return Err(Fault::settings(format!("`{field}` takes at most {EMBEDDERS_MAX} fragments")));
-        }
-    }
-    Ok(())
-}
-
-fn check_fields(source: &str, fields: &Map<String, Value>, place: Place) -> Result<(), Fault> {
-    if place != Place::Top && matches!(source, "composite" | "userProvided") {
-        return Err(Fault::settings(format!("source `{source}` cannot stand inside a composite embedder")));
-    }
-    for field in FIELDS {
-        let value = fields.get(field);
-        match rule(source, field, place) {
-            Rule::MustNot if value.is_some() => {
-                return Err(Fault::settings(format!("source `{source}` does not take `{field}` here")));
-            }
-            Rule::Must if value.is_none_or(Value::is_null) => {
-                return Err(Fault::settings(format!("source `{source}` needs `{field}`")));
-            }
-            _ => {}
-        }
-    }
-    if source == "openAi" { check_openai(fields) } else { Ok(()) }
-}
-
-fn check_openai(fields: &Map<String, Value>) -> Result<(), Fault> {
-    let model = fields.get("model").and_then(Value::as_str).unwrap_or(OPENAI_MODELS[0].0);
-    let Some((_, longest)) = OPENAI_MODELS.iter().find(|(name, _)| *name == model) else {
-        return Err(Fault::settings(format!("`{model}` is no model of openAi")));
-    };
-    match fields.get("dimensions").and_then(Value::as_u64) {
-        Some(size) if size > *longest || (model == OPENAI_FIXED_MODEL && size != *longest) => {
-            Err(Fault::settings(format!("`{model}` makes vectors of {longest} numbers, not of {size}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Whether this is an absolute URL with a host, as HTTP clients need it.
-fn is_absolute_url(url: &str) -> bool {
-    let Some((scheme, rest)) = url.split_once("://") else { return false };
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    scheme.starts_with(|first: char| first.is_ascii_alphabetic())
-        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
-        && !host.is_empty()
-        && !host.contains(char::is_whitespace)
 }
 
 fn source_of(fields: &Map<String, Value>) -> &str {

@@ -118,14 +118,16 @@ fn some_batch(random: &mut StdRng, model: &mut Model, id_max: u32) -> Batch {
             continue;
         }
         let method = if random.random() { Method::Replace } else { Method::Update };
-        let mut documents = Vec::new();
+        let (mut documents, before) = (Vec::new(), model.clone());
         for _ in 0..random.random_range(1..9) {
             let id = random.random_range(0..id_max);
             let text = format!("text {}", random.random_range(0..6));
             let number = random.random_range(0..4);
             let mut vectors = json!({});
-            let known = model.contains_key(&id);
+            // Of several versions in one addition the last one is put on top of what was there before.
+            let known = before.contains_key(&id);
             let twin = model.entry(id).or_default();
+            *twin = before.get(&id).cloned().unwrap_or_default();
             if !known || random.random() {
                 twin.given = (0..random.random_range(0..3)).map(|_| some_vector(random)).collect();
                 vectors["given"] = json!(twin.given);

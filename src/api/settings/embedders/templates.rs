@@ -2,53 +2,81 @@
 
 use serde_json::{Map, Value};
 
-use super::Fault;
+use super::meaning::Fault;
 use crate::embedders::exchange::{EMBEDDING, FRAGMENT, Pattern, TEXT};
 use crate::embedders::template::TextTemplate;
 
-/// Checks `request`, `response`, the fragments and the address of an ollama server, as far as they are given.
-pub(super) fn check_requests(fields: &Map<String, Value>, is_ollama: bool) -> Result<(), Fault> {
-    let given = |field: &str| fields.get(field).filter(|value| !value.is_null());
-    let with_fragments =
-        given("indexingFragments").or(given("searchFragments")).is_some_and(|f| *f != Value::Object(Map::new()));
-    if with_fragments && given("documentTemplate").is_some() {
+/// When fields are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// At the request: what else the embedder has is not known.
+    Sent,
+    /// In the task: this is the whole embedder.
+    Merged,
+}
+
+const FRAGMENTS: [&str; 2] = ["indexingFragments", "searchFragments"];
+
+/// Fragments that there are: those that a change takes away are not.
+fn fragments<'f>(fields: &'f Map<String, Value>, field: &str) -> impl Iterator<Item = (&'f String, &'f Value)> {
+    let all = fields.get(field).and_then(Value::as_object).into_iter().flatten();
+    all.filter(|(_, fragment)| !fragment.is_null())
+}
+
+fn has_fragments(fields: &Map<String, Value>) -> bool {
+    FRAGMENTS.iter().any(|field| fragments(fields, field).next().is_some())
+}
+
+/// A body has fragments or a template of documents.
+pub(super) fn check_either(fields: &Map<String, Value>) -> Result<(), Fault> {
+    if has_fragments(fields) && fields.get("documentTemplate").is_some_and(|template| !template.is_null()) {
         return Err(Fault::embedding("fragments and `documentTemplate` do not go together"));
     }
-    for field in ["indexingFragments", "searchFragments"] {
-        for (name, fragment) in given(field).and_then(Value::as_object).into_iter().flatten() {
+    Ok(())
+}
+
+/// An embedder that both indexes and searches has fragments for both or for neither.
+pub(super) fn check_both_sides(fields: &Map<String, Value>) -> Result<(), Fault> {
+    let any = |field: &str| fragments(fields, field).next().is_some();
+    if any("indexingFragments") != any("searchFragments") {
+        return Err(Fault::embedding("`indexingFragments` and `searchFragments` must both be given, or neither"));
+    }
+    Ok(())
+}
+
+/// Checks `request`, and beside it `response` and the fragments: without a request they are not looked into.
+pub(super) fn check_requests(fields: &Map<String, Value>, phase: Phase) -> Result<(), Fault> {
+    let given = |field: &str| fields.get(field).filter(|value| !value.is_null());
+    let Some(request) = given("request") else { return Ok(()) };
+    let wanted: &[&'static str] = match (has_fragments(fields), phase) {
+        (true, _) => &[FRAGMENT],
+        (false, Phase::Sent) => &[TEXT, FRAGMENT],
+        (false, Phase::Merged) => &[TEXT],
+    };
+    for field in FRAGMENTS {
+        for (name, fragment) in fragments(fields, field) {
             check_strings(fragment).map_err(|why| Fault::embedding(format!("`{field}.{name}`: {why}")))?;
         }
     }
-    let wanted: &[&'static str] = if with_fragments { &[FRAGMENT] } else { &[TEXT, FRAGMENT] };
-    let request = given("request").map(|request| placeholder(request, wanted, "request")).transpose()?;
+    let request = placeholder(request, wanted, "request")?;
     let response = given("response").map(|response| placeholder(response, &[EMBEDDING], "response")).transpose()?;
-    if let (Some(request), Some(response)) = (request, response)
-        && request.is_repeated() != response.is_repeated()
-    {
+    if response.is_some_and(|response| request.is_repeated() != response.is_repeated()) {
         return Err(Fault::embedding("`request` and `response` must both repeat with `{{..}}`, or neither"));
     }
-    match given("url").and_then(Value::as_str) {
-        Some(url) if is_ollama && !url.ends_with("/api/embeddings") && !url.ends_with("/api/embed") => {
+    Ok(())
+}
+
+/// Checks what only using an embedder shows: how an ollama server is asked, and how long the vectors of fragments are.
+pub(super) fn check_address(fields: &Map<String, Value>, source: &str) -> Result<(), Fault> {
+    if has_fragments(fields) && !fields.contains_key("dimensions") {
+        return Err(Fault::embedding("an embedder with fragments needs `dimensions`"));
+    }
+    match fields.get("url").and_then(Value::as_str) {
+        Some(url) if source == "ollama" && !url.ends_with("/api/embeddings") && !url.ends_with("/api/embed") => {
             Err(Fault::embedding("the `url` of an ollama server ends in `/api/embed` or `/api/embeddings`"))
         }
         _ => Ok(()),
     }
-}
-
-/// Checks a merged embedder's fragments against each other and against its `request`. `both_sides`: indexing and searching
-/// are done by this one embedder, so that it needs fragments for both or for neither.
-pub(super) fn check_fragments(fields: &Map<String, Value>, both_sides: bool) -> Result<(), Fault> {
-    let any = |field: &str| fields.get(field).and_then(Value::as_object).is_some_and(|fragments| !fragments.is_empty());
-    let (indexing, search) = (any("indexingFragments"), any("searchFragments"));
-    if both_sides && indexing != search {
-        return Err(Fault::embedding("`indexingFragments` and `searchFragments` must both be given, or neither"));
-    }
-    if (indexing || search) && !fields.contains_key("dimensions") {
-        return Err(Fault::embedding("an embedder with fragments needs `dimensions`"));
-    }
-    let Some(request) = fields.get("request") else { return Ok(()) };
-    let wanted = if indexing || search { FRAGMENT } else { TEXT };
-    placeholder(request, &[wanted], "request").map(drop)
 }
 
 /// Every string within a fragment is a template.

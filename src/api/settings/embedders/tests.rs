@@ -58,11 +58,14 @@ fn bodies_are_checked_at_the_request() {
         (json!({"source": "openAi", "dimensions": 1537}), SETTINGS_CODE),
         (json!({"source": "openAi", "model": "text-embedding-ada-002", "dimensions": 1000}), SETTINGS_CODE),
         (json!({"source": "openAi", "request": {}}), EMBEDDING_CODE),
-        (json!({"source": "ollama", "model": "m", "url": "http://localhost/x"}), EMBEDDING_CODE),
+        (json!({"source": "ollama", "model": "m", "url": "http://localhost/x"}), ""),
+        (json!({"source": "ollama", "model": "m", "url": "/x"}), SETTINGS_CODE),
         (json!({"documentTemplate": "{{doc.t"}), SETTINGS_CODE),
         (json!({"documentTemplate": "x", "documentTemplateMaxBytes": 0}), SETTINGS_CODE),
         (json!({"documentTemplateMaxBytes": 0}), ""),
         (json!({"url": "not a url"}), SETTINGS_CODE),
+        (json!({"url": "http://h:99999"}), SETTINGS_CODE),
+        (json!({"url": "http:h"}), ""),
         (json!({"distribution": {"mean": 0.5}}), SETTINGS_CODE),
         (json!({"distribution": {"mean": 0.5, "sigma": 0}}), SETTINGS_CODE),
         (json!({"model": "m"}), ""),
@@ -72,6 +75,18 @@ fn bodies_are_checked_at_the_request() {
         (rest(json!({"response": "{{embedding}}"})), EMBEDDING_CODE),
         (rest(json!({"indexingFragments": {"a": {"value": "{{doc.t"}}})), EMBEDDING_CODE),
         (rest(json!({"indexingFragments": {"a": "x"}})), SETTINGS_CODE),
+        // Of several mistakes one in a single field comes first, then one in the request, then one of the table.
+        (rest(json!({"request": 3, "dimensions": 0})), SETTINGS_CODE),
+        (rest(json!({"request": 3, "model": "m"})), EMBEDDING_CODE),
+        (rest(json!({"request": null, "response": 3})), SETTINGS_CODE),
+        (json!({"response": 3}), ""),
+        (json!({"request": "{{text}}", "indexingFragments": {"a": null}}), ""),
+        (json!({"indexingFragments": {"a": {"value": "{{doc.t"}}}), ""),
+        (json!({"searchEmbedder": {"source": "composite"}}), ""),
+        (
+            json!({"source": "composite", "searchEmbedder": rest(json!({})), "indexingEmbedder": rest(json!({"request": 3, "url": "/x"}))}),
+            "",
+        ),
         (json!({"source": "composite", "searchEmbedder": rest(json!({}))}), SETTINGS_CODE),
         (json!({"source": "composite", "searchEmbedder": {}, "indexingEmbedder": rest(json!({}))}), SETTINGS_CODE),
         (json!({"source": "composite", "searchEmbedder": rest(json!({})), "indexingEmbedder": rest(json!({}))}), ""),
@@ -103,6 +118,14 @@ fn what_only_the_merged_embedder_shows_fails_the_task() {
         assert_eq!(in_task(&own, change.clone()).unwrap_err(), wanted, "{change}");
     }
     assert_eq!(in_task(&Settings::default(), json!({"searchFragments": null})).unwrap_err(), SETTINGS_CODE);
+    assert_eq!(in_task(&Settings::default(), json!({"response": 3})).unwrap_err(), SETTINGS_CODE);
+    assert_eq!(in_task(&with(rest(json!({}))), json!({"response": 3})).unwrap_err(), EMBEDDING_CODE);
+    let half = json!({"indexingFragments": {"a": {"value": "{{doc.t"}}});
+    assert_eq!(in_task(&own, half).unwrap_err(), EMBEDDING_CODE);
+    let ollama = json!({"source": "ollama", "model": "m", "url": "http://localhost/x"});
+    assert_eq!(in_task(&Settings::default(), ollama).unwrap_err(), EMBEDDING_CODE);
+    let side = json!({"source": "composite", "searchEmbedder": rest(json!({})), "indexingEmbedder": rest(json!({"url": "/x"}))});
+    assert_eq!(in_task(&Settings::default(), side).unwrap_err(), EMBEDDING_CODE);
     let fragments = json!({"request": {"input": "{{fragment}}"}, "response": "{{embedding}}", "indexingFragments": {"a": {"value": "x"}}});
     assert_eq!(in_task(&Settings::default(), rest(fragments)).unwrap_err(), EMBEDDING_CODE);
 }
@@ -164,6 +187,22 @@ fn fragments_merge_by_name() {
     assert_eq!(in_task(&second, none).unwrap_err(), EMBEDDING_CODE);
     let text = json!({"indexingFragments": null, "searchFragments": null, "request": "{{text}}"});
     assert_eq!(shown(&in_task(&second, text).unwrap())["documentTemplate"], json!(DEFAULT_TEMPLATE));
+}
+
+/// An embedder with a template of its own once could not be given fragments.
+#[test]
+fn fragments_take_the_place_of_a_template() {
+    let first = with(rest(json!({"documentTemplate": "{{doc.t}}", "documentTemplateMaxBytes": 7})));
+    let fragments = json!({"request": "{{fragment}}", "response": "{{embedding}}",
+        "indexingFragments": {"a": {"value": "x", "more": 1}}, "searchFragments": {"b": {"value": "y"}}});
+    let second = in_task(&first, fragments).unwrap();
+    assert_eq!(shown(&second)["indexingFragments"], json!({"a": {"value": "x"}}));
+    assert!(shown(&second).get("documentTemplate").is_none());
+    assert!(shown(&second).get("documentTemplateMaxBytes").is_none());
+    let back = json!({"request": "{{text}}", "indexingFragments": null, "searchFragments": null});
+    let third = in_task(&second, back).unwrap();
+    assert_eq!(shown(&third)["documentTemplate"], json!(DEFAULT_TEMPLATE));
+    assert_eq!(shown(&third)["documentTemplateMaxBytes"], json!(400));
 }
 
 #[test]
