@@ -265,6 +265,7 @@ impl Start {
             registrations: Inbox::default(),
             verdicts,
             changes: Inbox::default(),
+            changes_waiting: Cell::new(0),
             network: RefCell::new(state.network.clone()),
             state: RefCell::new(Arc::new(state)),
             outgoing,
