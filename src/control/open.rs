@@ -267,6 +267,7 @@ impl Start {
             changes: Inbox::default(),
             changes_waiting: Cell::new(0),
             network: RefCell::new(state.network.clone()),
+            network_under_way: Cell::default(),
             state: RefCell::new(Arc::new(state)),
             outgoing,
             deliveries,

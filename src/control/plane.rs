@@ -19,6 +19,7 @@ use shards::error::UserError;
 use shards::ids::CoreId;
 use shards::runtime::{Queue as RunQueue, Runtime};
 use shards::timestamp::Timestamp;
+use uuid::Uuid;
 
 use super::acknowledge::{Asker, Verdict, Verdicts};
 use super::features::Features;
@@ -110,6 +111,8 @@ pub struct ControlPlane {
     pub(crate) deliveries: Deliveries,
     /// The network that the next task is accepted under.
     pub(crate) network: RefCell<Arc<Network>>,
+    /// The version of a network that is being made durable without a task; nil otherwise.
+    pub(crate) network_under_way: Cell<Uuid>,
     /// Tasks on their way to other instances.
     pub(crate) outbox: Outbox,
     /// The change of the network under way.
