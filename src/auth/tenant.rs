@@ -14,7 +14,7 @@ use super::keys::{IndexPattern, key_value};
 /// The algorithms that a token may be signed by; the signature of any other, `none` included, is refused.
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
 
-/// What a token says that is looked at. Other claims are ignored, `nbf` too.
+/// What a token says that is looked at here. [`verify`] refuses one with an audience; other claims are ignored, `nbf` too.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Claims {

@@ -9,6 +9,9 @@ const CALLS_MAX: usize = 128;
 /// Bytes of the arguments of one call at most: more than any search takes.
 const ARGUMENTS_BYTES_MAX: usize = 1 << 20;
 
+/// Why an answer ends that waits for calls.
+const CALLS_MADE: &str = "tool_calls";
+
 /// Cuts a stream of bytes into the data of its events.
 #[derive(Debug, Default)]
 pub struct EventReader {
@@ -91,7 +94,7 @@ impl FunctionCall {
 
 /// Adds the pieces of calls that a delta holds to those that came before, by their numbers. False when it holds none. What is
 /// beyond the bounds is left out: a call whose arguments end early is then answered as one with faulty JSON.
-pub fn gather(calls: &mut Vec<FunctionCall>, delta: &Value) -> bool {
+fn gather(calls: &mut Vec<FunctionCall>, delta: &Value) -> bool {
     let Some(pieces) = delta["tool_calls"].as_array().filter(|pieces| !pieces.is_empty()) else { return false };
     for piece in pieces {
         let at = piece["index"].as_u64().unwrap_or(0) as usize;
@@ -114,6 +117,64 @@ pub fn gather(calls: &mut Vec<FunctionCall>, delta: &Value) -> bool {
         call.arguments.push_str(&arguments[..arguments.floor_char_boundary(room)]);
     }
     true
+}
+
+/// What of one answer has been heard, and what is to be done about it.
+#[derive(Debug, Default)]
+pub struct Listener {
+    calls: Vec<FunctionCall>,
+    /// The piece that a call came with last.
+    called_at: Value,
+    finish: Option<String>,
+}
+
+/// What a piece of an answer is good for.
+#[derive(Debug, PartialEq)]
+pub enum Heard {
+    /// It is a part of a call; the rest is still to come.
+    Part,
+    /// The client is told.
+    Words(Value),
+    /// The calls are complete with this piece.
+    Calls(Vec<FunctionCall>, Value),
+    /// Nothing of the answer comes after it.
+    End,
+}
+
+impl Listener {
+    /// Hears a piece. Calls are complete when one says why the answer ends, be it the last piece of a call itself, or when one
+    /// has no part of a call.
+    pub fn hear(&mut self, chunk: Value) -> Heard {
+        let Some(choice) = chunk["choices"].get(0) else { return Heard::End };
+        let finish = choice["finish_reason"].as_str().map(str::to_owned);
+        let is_part = gather(&mut self.calls, &choice["delta"]);
+        let goes_on = is_part && finish.is_none();
+        self.finish = finish.or(self.finish.take());
+        if goes_on {
+            self.called_at = chunk;
+            return Heard::Part;
+        }
+        match self.calls.is_empty() {
+            true => Heard::Words(chunk),
+            false => Heard::Calls(std::mem::take(&mut self.calls), chunk),
+        }
+    }
+
+    /// The answer has ended: calls that no piece has completed, and the last piece of them.
+    pub fn end(&mut self) -> Option<(Vec<FunctionCall>, Value)> {
+        let calls = std::mem::take(&mut self.calls);
+        if calls.is_empty() {
+            return None;
+        }
+        // What says nothing of its end ended so that they be made.
+        self.finish.get_or_insert_with(|| CALLS_MADE.to_owned());
+        Some((calls, self.called_at.take()))
+    }
+
+    /// Whether the model waits for what its calls give.
+    pub fn is_waiting(&self) -> bool {
+        self.finish.as_deref() == Some(CALLS_MADE)
+    }
 }
 
 /// A piece of an answer as clients get it: every field that it may have, absent ones as null.
@@ -181,6 +242,42 @@ mod tests {
             arguments: arguments.into(),
         };
         assert_eq!(calls, [call("a", "f", "{\"q\":1}"), call("b", "g", "")]);
+    }
+
+    /// Some services say with the last piece of a call, or nowhere, that the answer ends. Their calls were dropped, and they
+    /// were asked the same again and again.
+    #[test]
+    fn calls_are_made_wherever_the_answer_ends() {
+        let chunk =
+            |delta: Value, finish: Option<&str>| json!({"choices": [{"delta": delta, "finish_reason": finish}]});
+        let call = json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}]});
+        let made = vec![FunctionCall { id: "a".into(), name: "f".into(), arguments: "{}".into() }];
+
+        let mut apart = Listener::default();
+        assert_eq!(apart.hear(chunk(call.clone(), None)), Heard::Part);
+        let last = chunk(json!({}), Some("tool_calls"));
+        assert_eq!(apart.hear(last.clone()), Heard::Calls(made.clone(), last));
+        assert!(apart.end().is_none() && apart.is_waiting());
+
+        let mut together = Listener::default();
+        let words = chunk(json!({"content": ""}), None);
+        assert_eq!(together.hear(words.clone()), Heard::Words(words));
+        let last = chunk(call.clone(), Some("tool_calls"));
+        assert_eq!(together.hear(last.clone()), Heard::Calls(made.clone(), last));
+        assert!(together.end().is_none() && together.is_waiting());
+
+        let mut open = Listener::default();
+        let last = chunk(call, None);
+        assert_eq!(open.hear(last.clone()), Heard::Part);
+        assert!(!open.is_waiting());
+        assert_eq!(open.hear(json!({"choices": []})), Heard::End);
+        assert_eq!(open.end(), Some((made, last)));
+        assert!(open.end().is_none() && open.is_waiting());
+
+        let mut plain = Listener::default();
+        let last = chunk(json!({"content": "x"}), Some("stop"));
+        assert_eq!(plain.hear(last.clone()), Heard::Words(last));
+        assert!(plain.end().is_none() && !plain.is_waiting());
     }
 
     #[test]

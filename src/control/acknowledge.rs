@@ -1,16 +1,16 @@
-//! Answers to writes that wait until other instances of the network have them.
+//! Answers to writes that wait: tasks until other instances of the network have them, changes until the store has them.
 //!
 //! A question between cores holds a credit until it is answered, and a silent instance may take a minute: some hundred writes
 //! that wait in open questions would keep every search from the control core. So the question to accept a task is answered as
 //! soon as the log has it. Where others must have it first, the core that asked keeps the write in a table ([`Awaited`]) and
 //! the control core sends the verdict in a short message of its own ([`ControlPlane::run_verdicts`]), one at a time to each core.
+//! A change that needs no task waits in the same way: the disk decides how long.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use futures_channel::oneshot;
-use shards::error::UserError;
 use shards::ids::CoreId;
 
 use super::inbox::Inbox;
@@ -24,13 +24,16 @@ const VERDICTS_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// What became of a write that other instances were to have.
+/// A core, and the name of the write there.
+pub(super) type Asker = (CoreId, Ticket);
+
+/// What became of a write that had to wait.
 #[derive(Debug)]
 pub struct Verdict {
     /// Which one.
     pub ticket: Ticket,
     /// Why it is not to be acknowledged.
-    pub result: Result<(), UserError>,
+    pub result: Result<(), ControlError>,
 }
 
 type Told = Result<(), ControlError>;
@@ -64,7 +67,7 @@ impl Awaited {
         for Verdict { ticket, result } in verdicts {
             let waiting = self.open.borrow_mut().remove(&ticket);
             if let Some(waiting) = waiting {
-                let _ = waiting.send(result.map_err(ControlError::from));
+                let _ = waiting.send(result);
             }
         }
     }

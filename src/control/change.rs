@@ -22,8 +22,17 @@ impl ControlPlane {
     /// Makes a change: durable, and known to every core when it returns.
     pub(super) async fn change(&self, change: ControlChange) -> Result<(), ControlError> {
         let is_of_webhooks = matches!(change, ControlChange::Webhook(_));
+        let before = self.state().network.version;
         let (changes, publication) = self.decide(change)?;
-        self.store.commit(changes).await?;
+        let network = changes.network.clone();
+        self.network_under_way.set(network.as_ref().map_or(Uuid::nil(), |network| network.version));
+        let committed = self.store.commit(changes).await;
+        self.network_under_way.set(Uuid::nil());
+        committed?;
+        // One that a task brought meanwhile stands.
+        if let Some(network) = network.filter(|_| self.network.borrow().version == before) {
+            self.use_network(network);
+        }
         self.publish(publication).await;
         if is_of_webhooks {
             self.deliveries.webhooks_changed();
@@ -44,8 +53,11 @@ impl ControlPlane {
                 let before = self.state().network.clone();
                 let network = Arc::new(patch.applied(&before, self.version_after(before.version))?);
                 changes.network = Some(network.clone());
-                self.use_network(network.clone());
-                Box::new(move |state| state.network = network)
+                Box::new(move |state| {
+                    if state.network.version == before.version {
+                        state.network = network;
+                    }
+                })
             }
             ControlChange::Webhook(change) => {
                 let mut webhooks = Webhooks::clone(&self.state().webhooks);
@@ -119,4 +131,44 @@ impl ControlPlane {
 /// A change moves `updatedAt` even when the clock did not.
 fn later_than(before: OffsetDateTime, now: OffsetDateTime) -> OffsetDateTime {
     now.max(before + time::Duration::NANOSECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use storage_engine::io::sim::{Faults, SimDisk};
+
+    use super::*;
+    use crate::control::testing::World;
+    use crate::network::topology::TopologyChange;
+    use crate::network::{Network, NetworkPatch};
+    use crate::tasks::task::Content;
+
+    /// A network that could not be written was in force all the same for the tasks that came after it, so that every change of the
+    /// topology was refused as one of an older network until a restart.
+    #[test]
+    fn a_network_that_cannot_be_written_is_not_used() {
+        let disk = SimDisk::new();
+        let instance = World::new().on(Rc::new(disk.clone())).start();
+        let named = |name: String| {
+            let patch = NetworkPatch { own_name: Some(Some(name)), ..NetworkPatch::default() };
+            instance.runtime.run(instance.handle.change(ControlChange::Network(Box::new(patch)))).expect("it ends")
+        };
+        named("a".into()).expect("there is room");
+        let in_force = || (instance.plane.network.borrow().version, instance.plane.state().network.version);
+        let before = in_force();
+
+        disk.set_faults(Faults { capacity: Some(0), ..Faults::default() });
+        let error = named("a".repeat(1 << 20)).expect_err("the disk is full");
+        assert_eq!((error.code.name(), in_force()), ("no_space_left_on_device", before));
+        disk.set_faults(Faults::default());
+
+        let present = Network::clone(&instance.plane.state().network);
+        let after = Network { version: Uuid::max(), ..present.clone() };
+        let change = TopologyChange { before: present, after, ..TopologyChange::default() };
+        let content = Content::NetworkTopologyChange { change: Box::new(change) };
+        let accepted = instance.runtime.run(instance.handle.register(content.into(), None)).expect("it ends");
+        assert!(accepted.is_ok(), "{accepted:?}");
+    }
 }

@@ -102,10 +102,12 @@ impl ControlHandle {
     /// Changes keys or switches; durable and known on every core when it returns.
     ///
     /// # Errors
-    /// Those named at [`ControlChange`], or `internal`.
+    /// Those named at [`ControlChange`]; `no_space_left_on_device` or `internal`, when the store cannot be written;
+    /// `too_many_search_requests`, when too many changes wait.
     pub async fn change(&self, change: ControlChange) -> Result<(), ApiError> {
-        match self.ask(ControlQuestion::Change(change)).await? {
-            ControlAnswer::Changed => Ok(()),
+        let place = self.shared.awaited.enter();
+        match self.ask(ControlQuestion::Change(change, place.ticket())).await? {
+            ControlAnswer::UnderWay => Ok(place.verdict().await?),
             _ => Err(mismatch()),
         }
     }

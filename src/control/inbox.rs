@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
 /// A mailbox with one reader. Its length is bounded by those who write: each waits for the answer to its item before it
-/// leaves the next one, so there are never more items than open requests.
+/// leaves the next one, so there are never more items than open requests, or counts those that have no answer.
 pub struct Inbox<T> {
     items: RefCell<Vec<T>>,
     reader: Cell<Option<Waker>>,

@@ -30,8 +30,8 @@ pub enum ControlQuestion {
     Register(Box<NewTask>, Option<Vec<u8>>, Ticket),
     /// Accept a cancelation or deletion of the tasks that match now.
     RegisterSelection(Box<Selection>, Ticket),
-    /// Change keys or switches.
-    Change(ControlChange),
+    /// Change keys or switches. Answered when it is in line.
+    Change(ControlChange, Ticket),
     /// Take in what another instance says about the change to this version of the network.
     Network(Uuid, Message),
     /// Whether an instance of this name may send documents for the change to a version of the network.
@@ -56,7 +56,8 @@ pub enum ControlQuestion {
     CompactQueue,
     /// From core 0 to every other: the new state.
     Publish(Arc<ControlState>),
-    /// From core 0 to the core that asked: what became of writes that were [`ControlAnswer::OnItsWay`].
+    /// From core 0 to the core that asked: what became of writes that were [`ControlAnswer::OnItsWay`], and of changes that
+    /// were [`ControlAnswer::UnderWay`].
     Settled(Vec<Verdict>),
 }
 
@@ -67,7 +68,10 @@ pub enum ControlAnswer {
     /// The task as it was accepted, durable. Other instances are to have it before its client hears of it:
     /// [`ControlQuestion::Settled`] follows, or has come already.
     OnItsWay(Box<Task>),
-    /// The change is durable and known on every core.
+    /// The change is in line. [`ControlQuestion::Settled`] follows, or has come already: it says whether the change is durable and
+    /// known on every core.
+    UnderWay,
+    /// What was said is taken in.
     Changed,
     /// The JSON of a list or of one object.
     Json(Vec<u8>),

@@ -12,15 +12,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_channel::oneshot;
 use futures_util::future::{join_all, select};
 use roaring::RoaringBitmap;
 use shards::engine::IndexView;
+use shards::error::UserError;
 use shards::ids::CoreId;
 use shards::runtime::{Queue as RunQueue, Runtime};
 use shards::timestamp::Timestamp;
+use uuid::Uuid;
 
-use super::acknowledge::Verdicts;
+use super::acknowledge::{Asker, Verdict, Verdicts};
 use super::features::Features;
 use super::inbox::{Inbox, Signal};
 use super::indexes::SharedIndexes;
@@ -44,6 +45,9 @@ use crate::webhooks::{Deliveries, Webhook};
 
 /// How often a change of the network under way is looked at.
 const CHANGE_LOOK: Duration = Duration::from_millis(300);
+
+/// Changes that may wait at once, also those whose clients have gone; each holds what it sets.
+pub(super) const CHANGES_WAITING_MAX: usize = 1024;
 
 /// How the control plane is set up.
 #[derive(Clone, Debug)]
@@ -98,6 +102,8 @@ pub struct ControlPlane {
     pub(super) registrations: Inbox<Registration>,
     pub(super) verdicts: Verdicts,
     pub(super) changes: Inbox<PendingChange>,
+    /// How many of them have no answer yet.
+    pub(super) changes_waiting: Cell<usize>,
     pub(super) state: RefCell<Arc<ControlState>>,
     /// The way to other servers.
     pub(crate) outgoing: Client,
@@ -105,6 +111,8 @@ pub struct ControlPlane {
     pub(crate) deliveries: Deliveries,
     /// The network that the next task is accepted under.
     pub(crate) network: RefCell<Arc<Network>>,
+    /// The version of a network that is being made durable without a task; nil otherwise.
+    pub(crate) network_under_way: Cell<Uuid>,
     /// Tasks on their way to other instances.
     pub(crate) outbox: Outbox,
     /// The change of the network under way.
@@ -134,7 +142,7 @@ pub struct Processing {
 
 pub(super) struct PendingChange {
     change: ControlChange,
-    done: oneshot::Sender<Result<(), ControlError>>,
+    asker: Asker,
 }
 
 impl ControlPlane {
@@ -194,11 +202,9 @@ impl ControlPlane {
             ControlQuestion::RegisterSelection(selection, ticket) => {
                 self.register(What::Selection(selection), (from, ticket)).await?
             }
-            ControlQuestion::Change(change) => {
-                let (done, result) = oneshot::channel();
-                self.changes.push(PendingChange { change, done });
-                result.await.unwrap_or(Err(ControlError::Unreachable))?;
-                ControlAnswer::Changed
+            ControlQuestion::Change(change, ticket) => {
+                self.take_change(change, (from, ticket))?;
+                ControlAnswer::UnderWay
             }
             ControlQuestion::Network(version, message) => {
                 self.hear(version, message).await?;
@@ -231,13 +237,26 @@ impl ControlPlane {
         })
     }
 
+    /// Puts a change in line. Its asker is told later: the disk may make it wait, and an open question would hold a credit as
+    /// long.
+    fn take_change(&self, change: ControlChange, asker: Asker) -> Result<(), UserError> {
+        let waiting = self.changes_waiting.get();
+        if waiting >= CHANGES_WAITING_MAX {
+            let message = "Too many changes wait to be made. Try again later.";
+            return Err(UserError::new("too_many_search_requests", message));
+        }
+        self.changes_waiting.set(waiting + 1);
+        self.changes.push(PendingChange { change, asker });
+        Ok(())
+    }
+
     /// Works through the changes that need no task, one after another; never returns.
     async fn run_changes(&self) {
         loop {
-            for PendingChange { change, done } in self.changes.take().await {
+            for PendingChange { change, asker: (core, ticket) } in self.changes.take().await {
                 let result = self.change(change).await;
-                // Whoever asked may have gone away; the change stands.
-                let _ = done.send(result);
+                self.changes_waiting.set(self.changes_waiting.get() - 1);
+                self.verdicts.push(core, Verdict { ticket, result });
             }
         }
     }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use futures_channel::oneshot;
 use roaring::RoaringBitmap;
 use shards::error::UserError;
-use shards::ids::CoreId;
 use shards::runtime::Queue as RunQueue;
 use shards::timestamp::Timestamp;
 
-use super::acknowledge::{Ticket, Verdict};
+use super::acknowledge::{Asker, Verdict};
 use super::message::{ControlAnswer, ControlError, Selection};
 use super::plane::ControlPlane;
 use super::storage::record::Changes;
@@ -37,9 +36,6 @@ pub(super) struct Answer {
     /// Who is told when other instances have it.
     asker: Asker,
 }
-
-/// A core, and the name of the write there.
-type Asker = (CoreId, Ticket);
 
 impl Answer {
     /// Whoever asked may have gone away; what was accepted stands.
@@ -210,7 +206,7 @@ impl ControlPlane {
         let asker = answer.map(|answer| answer.send_waiting(task));
         let plane = self.clone();
         let told = async move {
-            let result = plane.delivered(uid, waits).await;
+            let result = plane.delivered(uid, waits).await.map_err(ControlError::from);
             if let Some((core, ticket)) = asker {
                 plane.verdicts.push(core, Verdict { ticket, result });
             }

@@ -2,7 +2,7 @@
 //!
 //! [`host`] is what the engine asks. It renders templates ([`template`], [`render`]) on side threads, and sends what they give
 //! to a service ([`source`] says to which and how, [`exchange`] fills requests and reads answers, [`transport`] asks, and asks
-//! again; [`tally`] is who counts it) or to a model that runs in this process.
+//! again; [`room`] bounds what answers hold, [`tally`] is who counts requests) or to a model that runs in this process.
 
 mod cache;
 pub mod exchange;
@@ -10,6 +10,7 @@ pub mod host;
 #[cfg(feature = "local-models")]
 mod local;
 mod render;
+mod room;
 mod source;
 mod tally;
 pub mod template;

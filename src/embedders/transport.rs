@@ -8,6 +8,7 @@ use futures_util::stream::{self, StreamExt};
 use serde_json::Value;
 use shards::runtime::Runtime;
 
+use super::room::{Room, Share};
 use super::source::{EmbedderOptions, Remote};
 use super::tally::{Purpose, Tally};
 use crate::archive::aside_if_long;
@@ -23,8 +24,17 @@ const REQUESTS_AT_ONCE: usize = 40;
 const RETRIES_MAX: u32 = 10;
 /// What a service that is asked too often gets as a pause at least.
 const RATE_PAUSE: Duration = Duration::from_millis(100);
-/// Bytes of an answer that are read.
+/// Bytes of an answer that are read, whatever the vectors in it.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
+/// Bytes of an answer beside its vectors and what it repeats of the request.
+const ANSWER_FRAME_BYTES: u64 = 4 << 20;
+/// Bytes of one number of a vector at most, with what separates it from the next. Pretty-printed ones have some forty.
+const NUMBER_BYTES_MAX: u64 = 64;
+/// Numbers of a vector at most, where the settings do not say how many. No model known makes half as many.
+const DIMENSIONS_MAX: u64 = 32_768;
+/// Bytes that the answers under way on a core take together. Forty answers of ten vectors of 3,072 numbers take some 27 MB;
+/// reading one may take eight times its own bytes, so this is what bounds the memory of all.
+const ANSWERS_BYTES_MAX: u64 = 64 << 20;
 /// How much of an error's answer is quoted.
 const QUOTE_BYTES: usize = 300;
 
@@ -35,6 +45,7 @@ pub(super) struct Transport {
     tally: Rc<dyn Tally>,
     timeout: Duration,
     retry_wait_max: Duration,
+    answers: Room,
 }
 
 /// Why there is no vector.
@@ -67,7 +78,8 @@ impl Transport {
         tally: Rc<dyn Tally>,
         options: &EmbedderOptions,
     ) -> Self {
-        Self { runtime, client, tally, timeout: options.timeout, retry_wait_max: options.retry_wait_max }
+        let answers = Room::new(ANSWERS_BYTES_MAX);
+        Self { runtime, client, tally, timeout: options.timeout, retry_wait_max: options.retry_wait_max, answers }
     }
 
     /// The vectors of the inputs, in their order.
@@ -145,11 +157,13 @@ impl Transport {
     }
 
     async fn ask_once(&self, remote: &Remote, body: Rc<Vec<u8>>, count: usize) -> Result<Vec<Vec<f32>>, Fault> {
-        let answer = self.client.fetch(self.request(remote, body), ANSWER_BYTES_MAX).await.map_err(unsent)?;
-        if !(200..300).contains(&answer.status) {
-            return Err(refused(answer.status, &answer.body));
+        let bytes_max = answer_bytes_max(count, remote.dimensions, body.len());
+        // The share is held until the answer has been read.
+        let (status, mut body, _share) = self.fetch(self.request(remote, body), bytes_max).await.map_err(unsent)?;
+        if !(200..300).contains(&status) {
+            return Err(refused(status, &body));
         }
-        let (response, mut body) = (remote.response.clone(), answer.body);
+        let response = remote.response.clone();
         let (bytes, wanted) = (body.len(), remote.dimensions);
         let read = move || match simd_json::to_tape(&mut body) {
             Err(error) => Err((format!("its answer is not JSON: {error}"), true)),
@@ -169,6 +183,20 @@ impl Transport {
         })
     }
 
+    /// Makes a request: the status, the body, and its share of what the answers of this core may take together.
+    async fn fetch(&self, request: Request, bytes_max: u64) -> Result<(u16, Vec<u8>, Share<'_>), SendError> {
+        let mut answer = self.client.send(request).await?;
+        let (mut share, mut body) = (self.answers.enter(), Vec::new());
+        while let Some(bytes) = answer.body.chunk().await? {
+            if (body.len() + bytes.len()) as u64 > bytes_max {
+                return Err(SendError::TooLarge { limit: bytes_max });
+            }
+            share.grow(bytes.len() as u64).await;
+            body.extend_from_slice(&bytes);
+        }
+        Ok((answer.status, body, share))
+    }
+
     fn request(&self, remote: &Remote, body: Rc<Vec<u8>>) -> Request {
         let (mut content_type, mut request) =
             ("application/json", Request::new(Method::Post, remote.url.clone(), Deadlines::all(self.timeout)));
@@ -182,6 +210,16 @@ impl Transport {
         }
         request.body(content_type, body)
     }
+}
+
+/// Bytes that the answer to a request of this length for so many vectors has at most.
+fn answer_bytes_max(vectors: usize, dimensions: Option<usize>, request_bytes: usize) -> u64 {
+    let dimensions = dimensions.map_or(DIMENSIONS_MAX, |dimensions| dimensions as u64);
+    let numbers = (vectors as u64).saturating_mul(dimensions);
+    // Some services repeat what they were asked, and may escape it otherwise.
+    let repeated = (request_bytes as u64).saturating_mul(2);
+    let bytes = numbers.saturating_mul(NUMBER_BYTES_MAX).saturating_add(repeated).saturating_add(ANSWER_FRAME_BYTES);
+    bytes.min(ANSWER_BYTES_MAX)
 }
 
 /// Why a vector has not as many numbers as are wanted; `None` for one that has.
@@ -216,6 +254,15 @@ fn refused(status: u16, body: &[u8]) -> Fault {
 mod tests {
     use super::*;
 
+    /// Any answer was read to a quarter of a gigabyte, forty of them at a time.
+    #[test]
+    fn answers_are_read_as_far_as_their_vectors_can_reach() {
+        assert_eq!(answer_bytes_max(1, Some(3), 100), ANSWER_FRAME_BYTES + 200 + 3 * 64);
+        assert_eq!(answer_bytes_max(10, Some(3072), 0), ANSWER_FRAME_BYTES + 30_720 * 64);
+        assert!(answer_bytes_max(10, None, 0) < ANSWERS_BYTES_MAX);
+        assert_eq!(answer_bytes_max(10, Some(usize::MAX), usize::MAX), ANSWER_BYTES_MAX);
+    }
+
     #[test]
     fn only_what_may_pass_is_tried_again() {
         let pause = |status| refused(status, b"").pause;
@@ -226,7 +273,9 @@ mod tests {
             (Some(Duration::ZERO), Some(Duration::ZERO), Some(Duration::ZERO))
         );
         assert!(unsent(SendError::Connect("x".into())).pause.is_some());
-        assert!(unsent(SendError::Forbidden([127, 0, 0, 1].into())).pause.is_some());
+        let forbidden = |is_of_name| SendError::Forbidden { address: [127, 0, 0, 1].into(), is_of_name };
+        assert!(unsent(forbidden(true)).pause.is_some());
+        assert!(unsent(forbidden(false)).pause.is_none());
         assert!(unsent(SendError::Header("x".into())).pause.is_none());
     }
 }

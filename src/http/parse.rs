@@ -273,11 +273,14 @@ fn keeps_alive(headers: &Headers, is_http_10: bool) -> bool {
 }
 
 fn expects_continue(headers: &Headers) -> Result<bool, ParseError> {
-    match headers.get("expect") {
-        None => Ok(false),
-        Some(value) if value.eq_ignore_ascii_case(b"100-continue") => Ok(true),
-        Some(_) => Err(ParseError::UnknownExpectation),
+    let mut is_expected = false;
+    for value in headers.all("expect") {
+        if !value.eq_ignore_ascii_case(b"100-continue") {
+            return Err(ParseError::UnknownExpectation);
+        }
+        is_expected = true;
     }
+    Ok(is_expected)
 }
 
 /// What a [`BodyDecoder`] made of some input.

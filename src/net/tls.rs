@@ -41,6 +41,34 @@ pub struct TlsOptions {
     pub tickets: bool,
 }
 
+impl TlsOptions {
+    /// What has no effect since another option is missing, for the log. The start goes on: set-ups rely on that one of them alone
+    /// changes nothing.
+    fn given_by_half(&self) -> Option<String> {
+        let missing = match (&self.cert_path, &self.key_path) {
+            (Some(_), Some(_)) if self.require_auth && self.auth_path.is_none() => {
+                let text = "--ssl-require-auth has no effect without --ssl-auth-path: clients need no certificate";
+                return Some(text.to_owned());
+            }
+            (Some(_), Some(_)) => return None,
+            (Some(_), None) => "--ssl-key-path",
+            (None, Some(_)) => "--ssl-cert-path",
+            (None, None) => "--ssl-cert-path and --ssl-key-path",
+        };
+        let given = [
+            (self.cert_path.is_some(), "--ssl-cert-path"),
+            (self.key_path.is_some(), "--ssl-key-path"),
+            (self.auth_path.is_some(), "--ssl-auth-path"),
+            (self.require_auth, "--ssl-require-auth"),
+            (self.ocsp_path.is_some(), "--ssl-ocsp-path"),
+            (self.resumption, "--ssl-resumption"),
+            (self.tickets, "--ssl-tickets"),
+        ];
+        let (_, first) = given.into_iter().find(|(is_given, _)| *is_given)?;
+        Some(format!("{first} has no effect without {missing}: TLS is off, everything is sent in clear"))
+    }
+}
+
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -77,13 +105,13 @@ pub struct CoreTls {
 impl Tls {
     /// Reads the files and checks that they fit. `None` when there is no certificate or no key: plain HTTP.
     pub fn load(options: &TlsOptions) -> Result<Option<Tls>, TlsError> {
+        if let Some(warning) = options.given_by_half() {
+            tracing::warn!("{warning}");
+        }
         let (cert_path, key_path) = match (&options.cert_path, &options.key_path) {
             (Some(cert_path), Some(key_path)) => (cert_path, key_path),
             (None, None) => return Ok(None),
-            _ => {
-                tracing::warn!("only one of --ssl-cert-path and --ssl-key-path is given: TLS is off");
-                return Ok(None);
-            }
+            _ => return Ok(None),
         };
         let provider = Arc::new(crypto::default_provider());
         let chain = read_certificates(cert_path, "--ssl-cert-path")?;
@@ -188,4 +216,29 @@ pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         handshake.as_mut().poll(context)
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that was told to ask clients for certificates, but not whose, asked none and did not say so.
+    #[test]
+    fn options_given_by_half_are_named_with_what_is_missing() {
+        let path = || Some(PathBuf::from("x"));
+        let both = || TlsOptions { cert_path: path(), key_path: path(), ..TlsOptions::default() };
+        let names = |options: TlsOptions, (given, missing): (&str, &str)| {
+            let text = options.given_by_half().unwrap();
+            assert!(text.starts_with(&format!("{given} has no effect without {missing}: ")), "{text}");
+        };
+        names(TlsOptions { key_path: None, ..both() }, ("--ssl-cert-path", "--ssl-key-path"));
+        names(TlsOptions { cert_path: None, ..both() }, ("--ssl-key-path", "--ssl-cert-path"));
+        names(TlsOptions { require_auth: true, ..both() }, ("--ssl-require-auth", "--ssl-auth-path"));
+        let alone = TlsOptions { require_auth: true, ..TlsOptions::default() };
+        names(alone, ("--ssl-require-auth", "--ssl-cert-path and --ssl-key-path"));
+        let whole = TlsOptions { require_auth: true, auth_path: path(), tickets: true, ..both() };
+        for complete in [TlsOptions::default(), both(), whole] {
+            assert_eq!(complete.given_by_half(), None);
+        }
+    }
 }

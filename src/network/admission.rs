@@ -46,7 +46,9 @@ impl ControlPlane {
                 let message = "A change of the topology is under way. Wait until its task has ended, or cancel it.";
                 return Err(UserError::new("unprocessed_network_task", message));
             }
-            if change.after.version <= network.version || (is_client && change.before.version != network.version) {
+            // One that is being made durable without a task may still fail, but what it changes must not change beside it.
+            let newest = network.version.max(self.network_under_way.get());
+            if change.after.version <= newest || (is_client && change.before.version != newest) {
                 return Err(too_old(network));
             }
             *network = Arc::new(change.after.clone());

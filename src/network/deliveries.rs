@@ -119,9 +119,10 @@ impl Outbox {
         self.deposed.get()
     }
 
-    /// Takes note that the network has another version now.
+    /// Takes note that the network has another version now. Queues of instances that are not of it end, once they are empty.
     pub fn network_changed(&self) {
         self.deposed.set(false);
+        self.queues.borrow().values().for_each(|queue| queue.wake.raise());
     }
 
     /// Whether an instance has still to take this task.
@@ -249,12 +250,17 @@ impl ControlPlane {
         before.leader.is_none() || before.is_quorum(1 + before.remotes.keys().filter(has_taken).count())
     }
 
-    /// Sends one instance its tasks, in order; ends when the instance is no longer of the network and has taken all it should.
+    /// Sends one instance its tasks, in order; ends, and takes the queue away, when the instance is no longer of the network and
+    /// nothing waits for it.
     async fn deliver_tasks(&self, name: &str, queue: Rc<RemoteQueue>) {
         let mut pause = PAUSE_FIRST;
         loop {
             let first = queue.pending.borrow().min();
             let Some(uid) = first else {
+                if !self.network.borrow().remotes.contains_key(name) {
+                    self.outbox.queues.borrow_mut().remove(name);
+                    return;
+                }
                 queue.wake.wait().await;
                 continue;
             };
@@ -445,22 +451,4 @@ fn receivers(network: &Network, content: &Content) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A body that took longer than one try may was sent from its beginning for ever, and held up all tasks after it.
-    #[test]
-    fn long_bodies_have_the_time_that_they_take_at_the_least_rate() {
-        let patience = Patience::default();
-        let seconds = Duration::from_secs;
-        assert_eq!(patience.deadlines(0), Deadlines { connect: seconds(3), idle: seconds(30), total: seconds(30) });
-        let long = patience.deadlines(100 << 20);
-        assert_eq!(long, Deadlines { connect: seconds(3), idle: seconds(30 + 64), total: seconds(30 + 1600) });
-        // As long as bytes move, only the whole body's time ends a try.
-        for body_bytes in [1 << 10, 64 << 10, 4 << 20, 1 << 30] {
-            let deadlines = patience.deadlines(body_bytes);
-            assert!(deadlines.idle <= deadlines.total);
-            assert!(deadlines.total.as_secs() * RATE_MIN >= body_bytes as u64);
-        }
-    }
-}
+mod tests;

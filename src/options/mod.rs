@@ -5,6 +5,7 @@ pub mod master_key;
 pub mod table;
 pub mod values;
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -160,7 +161,27 @@ pub struct Options {
 impl Options {
     /// The options of this process. Blocks while the configuration file is read.
     pub fn from_process() -> Result<Options, OptionsError> {
-        Options::resolve(std::env::args_os(), &|name| std::env::var(name).ok())
+        Options::of(std::env::args_os(), &|name| std::env::var_os(name))
+    }
+
+    /// As [`Self::resolve`], by an environment as the system has it. A variable that is no text is refused by its name: to pass it
+    /// over would start a server without its key.
+    fn of(
+        args: impl IntoIterator<Item = OsString>,
+        env: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Result<Options, OptionsError> {
+        let no_text = RefCell::new(None);
+        let options = Options::resolve(args, &|name| match env(name)?.into_string() {
+            Ok(text) => Some(text),
+            Err(_) => {
+                no_text.replace(Some(name.to_owned()));
+                None
+            }
+        });
+        match no_text.take() {
+            Some(name) => Err(OptionsError::Usage(format!("the environment variable `{name}` is not UTF-8"))),
+            None => options,
+        }
     }
 
     /// The options that these arguments (program name first), this environment and the configuration file make.

@@ -50,6 +50,24 @@ fn the_command_line_goes_before_the_environment_and_that_before_the_file() {
     assert_eq!(resolve(&[], &[("MEILI_CONFIG_FILE_PATH", &path)]).unwrap().http_addr, "f:1");
 }
 
+/// A master key that was written in another encoding was passed over, and the server was open to everyone.
+#[test]
+fn variables_that_are_no_text_are_refused_by_their_names() {
+    use std::os::unix::ffi::OsStringExt;
+
+    for broken in
+        ["MEILI_MASTER_KEY", "SKERRY_HTTP_ADDR", "OPENAI_API_KEY", "MEILI_EXPERIMENTAL_PROXY_CONNECT_TIMEOUT_SECONDS"]
+    {
+        let env = |name: &str| (name == broken).then(|| OsString::from_vec(b"cl\xe9-of-sixteen-bytes".to_vec()));
+        match Options::of([OsString::from("skerry")], &env) {
+            Err(OptionsError::Usage(message)) => assert!(message.contains(broken), "{message}"),
+            other => panic!("{broken}: {other:?}"),
+        }
+    }
+    let others = |name: &str| (name == "SOMETHING_ELSE").then(|| OsString::from_vec(vec![0xff]));
+    assert!(Options::of([OsString::from("skerry")], &others).is_ok());
+}
+
 #[test]
 fn values_that_do_not_parse_are_usage_errors() {
     for args in [

@@ -153,7 +153,12 @@ impl Client {
         };
         let allowed = found.into_iter().filter(|address| self.shared.policy.allows(address.ip()));
         let allowed: Vec<SocketAddr> = allowed.take(ADDRESSES_MAX).collect();
-        if allowed.is_empty() { Err(SendError::Forbidden(first)) } else { Ok(allowed) }
+        match allowed.is_empty() {
+            true => {
+                Err(SendError::Forbidden { address: first, is_of_name: matches!(url.host(), Some(Host::Domain(_))) })
+            }
+            false => Ok(allowed),
+        }
     }
 }
 

@@ -22,9 +22,14 @@ pub enum SendError {
     /// A header of the request cannot be written.
     #[error("the header `{0}` has an invalid name or value")]
     Header(String),
-    /// The host has only addresses that must not be called; this is one of them.
-    #[error("the address {0} is not a public one; `--experimental-allowed-ip-networks` can allow it")]
-    Forbidden(IpAddr),
+    /// The host has only addresses that must not be called.
+    #[error("the address {address} is not a public one; `--experimental-allowed-ip-networks` can allow it")]
+    Forbidden {
+        /// One of them.
+        address: IpAddr,
+        /// Whether a name led there; otherwise the URL holds the address itself.
+        is_of_name: bool,
+    },
     /// The host's name has no address.
     #[error("the name `{host}` cannot be resolved: {reason}")]
     Resolve {
@@ -66,7 +71,7 @@ impl SendError {
             self,
             Self::Url(_)
                 | Self::Header(_)
-                | Self::Forbidden(_)
+                | Self::Forbidden { .. }
                 | Self::Resolve { .. }
                 | Self::Connect(_)
                 | Self::Tls(_)
@@ -79,11 +84,12 @@ impl SendError {
         matches!(self, Self::TimedOut(_))
     }
 
-    /// Whether the same request may fare better later: the network failed, rather than the request or the answer.
+    /// Whether the same request may fare better later: the network failed, rather than the request or the answer. A name may lead
+    /// elsewhere by then, an address stays what it is.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Forbidden(_)
+            Self::Forbidden { is_of_name: true, .. }
                 | Self::Resolve { .. }
                 | Self::Connect(_)
                 | Self::Tls(_)

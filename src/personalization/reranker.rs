@@ -148,7 +148,7 @@ impl Reranker {
 
 /// A question that has no answer. One that had all the time there is does not get it again.
 fn unsent(error: SendError) -> Fault {
-    let is_silent = error.is_transient() && !matches!(error, SendError::Forbidden(_));
+    let is_silent = error.is_transient() && !matches!(error, SendError::Forbidden { .. });
     Fault { why: error.to_string(), may_pass: is_silent && !error.is_timeout(), is_silent }
 }
 
@@ -180,7 +180,7 @@ mod tests {
         assert!(!may_pass(307) && !may_pass(400) && !may_pass(401) && !may_pass(422));
         assert!(unsent(SendError::Broken("x".into())).may_pass && unsent(SendError::Connect("x".into())).may_pass);
         assert!(!unsent(SendError::TimedOut(Phase::Total)).may_pass);
-        assert!(!unsent(SendError::Forbidden([127, 0, 0, 1].into())).may_pass);
+        assert!(!unsent(SendError::Forbidden { address: [127, 0, 0, 1].into(), is_of_name: true }).may_pass);
         assert!(!unsent(SendError::TooLarge { limit: 1 }).may_pass);
     }
 
@@ -188,7 +188,10 @@ mod tests {
     fn silence_is_told_from_refusals() {
         let silent = [SendError::Broken("x".into()), SendError::Connect("x".into()), SendError::TimedOut(Phase::Total)];
         assert!(silent.into_iter().all(|error| unsent(error).is_silent));
-        let others = [SendError::Forbidden([127, 0, 0, 1].into()), SendError::TooLarge { limit: 1 }];
+        let others = [
+            SendError::Forbidden { address: [127, 0, 0, 1].into(), is_of_name: true },
+            SendError::TooLarge { limit: 1 },
+        ];
         assert!(others.into_iter().all(|error| !unsent(error).is_silent));
         assert!([502, 503, 504].iter().all(|status| refused(*status, b"").is_silent));
         assert!([400, 401, 429, 500].iter().all(|status| !refused(*status, b"").is_silent));

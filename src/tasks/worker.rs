@@ -2,7 +2,9 @@
 //!
 //! A batch ends in one of two ways. One that changes an index is ended by that index's commit, which carries the fate of
 //! its tasks: from there on it is durable, and the control store follows while the next batch is already being prepared.
-//! Every other batch is ended by the control store's commit. Nothing a batch does is visible before it has ended.
+//! Every other batch is ended by the control store's commit. What a batch makes of documents and settings is visible once it
+//! has ended; what may stay when it fails or is done again is visible before: the index that it makes for its documents, and
+//! the steps of a change of the network.
 
 use std::rc::Rc;
 use std::sync::Arc;

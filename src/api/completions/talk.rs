@@ -14,7 +14,7 @@ use crate::api::uuids;
 use crate::app::App;
 use crate::chats::ChatSettings;
 use crate::chats::model::{SEARCH_FUNCTION, address, headers};
-use crate::chats::stream::{EventReader, FunctionCall, call_of_client, gather, piece};
+use crate::chats::stream::{EventReader, FunctionCall, Heard, Listener, call_of_client, piece};
 use crate::http::Method;
 use crate::metrics::Counter;
 use crate::outgoing::{Body, Deadlines, Request, SendError, Url};
@@ -91,22 +91,28 @@ impl From<SendError> for Ended {
 impl Talk {
     /// Talks until the model has answered. `body` is that of the first request.
     pub(super) async fn run(mut self, mut body: Map<String, Value>) {
-        for _ in 0..ROUNDS_MAX {
-            match self.round(&mut body).await {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(Ended::Gone) => return,
-                Err(Ended::Told(error)) => {
-                    let event = error.json(&self.call);
-                    if self.tell(&event).await.is_err() {
-                        return;
-                    }
-                    break;
+        match self.rounds(&mut body).await {
+            Ok(()) => {}
+            Err(Ended::Gone) => return,
+            Err(Ended::Told(error)) => {
+                let event = error.json(&self.call);
+                if self.tell(&event).await.is_err() {
+                    return;
                 }
             }
         }
         // There is nobody to be told that the last event was not taken.
         let _ = send(&mut self.events, b"data: [DONE]\n\n".to_vec()).await;
+    }
+
+    async fn rounds(&mut self, body: &mut Map<String, Value>) -> Result<(), Ended> {
+        for _ in 0..ROUNDS_MAX {
+            if !self.round(body).await? {
+                return Ok(());
+            }
+        }
+        let message = format!("the model was asked {ROUNDS_MAX} times and still wants to search");
+        Err(Ended::Told(TalkError::new("too_many_rounds", message)))
     }
 
     async fn tell(&mut self, event: &Value) -> Result<(), Ended> {
@@ -116,31 +122,28 @@ impl Talk {
     /// Asks the model once. True when it made searches and waits for what they found, which `body` then holds.
     async fn round(&mut self, body: &mut Map<String, Value>) -> Result<bool, Ended> {
         let mut answer = self.ask(body).await?;
-        let (mut reader, mut calls, mut finish) = (EventReader::default(), Vec::new(), None);
-        while let Some(bytes) = answer.chunk().await? {
+        let (mut reader, mut listener) = (EventReader::default(), Listener::default());
+        'answer: while let Some(bytes) = answer.chunk().await? {
             let events = reader.push(&bytes).map_err(|error| Ended::Told(TalkError::new("parser_error", error)))?;
             for event in events {
                 if event == "[DONE]" {
-                    return Ok(finish.as_deref() == Some("tool_calls"));
+                    break 'answer;
                 }
                 let chunk: Value = serde_json::from_str(&event)
                     .map_err(|error| Ended::Told(TalkError::new("json_deserialize_error", error)))?;
                 self.count_tokens(&chunk["usage"], body);
-                let Some(choice) = chunk["choices"].get(0) else {
-                    return Ok(finish.as_deref() == Some("tool_calls"));
-                };
-                finish = choice["finish_reason"].as_str().map(str::to_owned).or(finish);
-                if gather(&mut calls, &choice["delta"]) {
-                    continue;
-                }
-                if calls.is_empty() {
-                    self.tell(&piece(&chunk)).await?;
-                } else {
-                    self.make_calls(std::mem::take(&mut calls), &chunk, body).await?;
+                match listener.hear(chunk) {
+                    Heard::Part => {}
+                    Heard::Words(chunk) => self.tell(&piece(&chunk)).await?,
+                    Heard::Calls(calls, chunk) => self.make_calls(calls, &chunk, body).await?,
+                    Heard::End => break 'answer,
                 }
             }
         }
-        Ok(finish.as_deref() == Some("tool_calls"))
+        if let Some((calls, chunk)) = listener.end() {
+            self.make_calls(calls, &chunk, body).await?;
+        }
+        Ok(listener.is_waiting())
     }
 
     /// Sends the conversation to the model. Gives its answer, which is a stream of events.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_lite::future::{block_on, poll_once};
 use futures_util::future::{FutureExt, LocalBoxFuture, join, join_all, pending, ready};
 use serde_json::Value;
+use shards::error::UserError;
 use shards::mesh::Mesh;
 use shards::runtime::{Nanos, Queue, Runtime, SimCluster, SimConfig, SimEnd};
 use storage_engine::io::mem::MemDisk;
@@ -16,8 +17,10 @@ use uuid::Uuid;
 
 use super::*;
 use crate::api::error::ApiError;
+use crate::control::features::FeaturesPatch;
 use crate::control::handle::{CONTROL_CORE, ControlHandle};
-use crate::control::message::{ControlAnswer, ControlMesh, ListQuery};
+use crate::control::message::{ControlAnswer, ControlChange, ControlMesh, ListQuery};
+use crate::control::plane::CHANGES_WAITING_MAX;
 use crate::control::testing::{World, open_plane};
 use crate::network::deliveries::WAITING_WRITES_MAX;
 use crate::network::task::TaskNetwork;
@@ -218,7 +221,7 @@ fn a_verdict_may_overtake_the_answer() {
     let (first, second, gone) = (awaited.enter(), awaited.enter(), awaited.enter());
     let refused = UserError::new("not_leader", "another leads");
     let verdict = |place: &Place, result| Verdict { ticket: place.ticket(), result };
-    let verdicts = vec![verdict(&second, Err(refused.clone())), verdict(&gone, Ok(())), verdict(&first, Ok(()))];
+    let verdicts = vec![verdict(&second, Err(refused.clone().into())), verdict(&gone, Ok(())), verdict(&first, Ok(()))];
     drop(gone);
     awaited.settle(verdicts);
     assert_eq!(block_on(first.verdict()), Ok(()));
@@ -247,4 +250,25 @@ fn too_many_waiting_writes_are_refused() {
     let mut change = NewTask::from(Content::NetworkTopologyChange { change: Box::new(change) });
     change.network = Some(TaskNetwork::Leader { remote_tasks: BTreeMap::new(), network_version: Uuid::max() });
     assert_eq!(instance.plane.outbox.check_room(&change, 0), Ok(()));
+}
+
+/// A change kept a credit of its core until the store had it, also when its client had gone: a few hundred of them, and a disk
+/// that was full, kept every search of that core waiting with them.
+#[test]
+fn changes_hold_no_question_open_and_too_many_are_refused() {
+    let instance = World::new().start();
+    let place = Rc::<Awaited>::default().enter();
+    let ask = || {
+        let change = ControlChange::SetFeatures(FeaturesPatch::default());
+        let asked = instance.plane.answer(CoreId(0), ControlQuestion::Change(change, place.ticket()));
+        block_on(poll_once(Box::pin(asked))).expect("the answer waits for nothing")
+    };
+    for _ in 0..CHANGES_WAITING_MAX {
+        assert!(matches!(ask(), Ok(ControlAnswer::UnderWay)));
+    }
+    assert!(matches!(ask(), Err(ControlError::User(error)) if error.code == "too_many_search_requests"));
+    instance.runtime.settle();
+    assert!(matches!(ask(), Ok(ControlAnswer::UnderWay)));
+    let change = ControlChange::SetFeatures(FeaturesPatch::default());
+    assert!(instance.runtime.run(instance.handle.change(change)).is_some_and(|changed| changed.is_ok()));
 }

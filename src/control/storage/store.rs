@@ -5,10 +5,12 @@
 
 use std::cell::RefCell;
 use std::path::Path;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
+use futures_util::future::{Either, select};
 use shards::runtime::{Checkpoint, Runtime};
 use storage_engine::{CommitError, CompactError, DiskError, PageStore, StoreOptions, WriteTxn};
 
@@ -31,8 +33,11 @@ pub struct ControlStore {
 
 enum Work {
     Commit(Box<Waiting>),
-    Compact(oneshot::Sender<Result<(), ControlError>>),
+    Compact(Compaction),
 }
+
+/// Who waits for space to be given back.
+type Compaction = oneshot::Sender<Result<(), ControlError>>;
 
 struct Waiting {
     changes: Changes,
@@ -82,39 +87,48 @@ impl ControlStore {
     /// Works through the commits; never returns.
     pub async fn run(self: Rc<Self>) {
         loop {
-            let (mut group, mut compactions) = (Vec::new(), Vec::new());
-            for work in self.inbox.take().await {
-                match work {
-                    Work::Commit(waiting) => group.push(*waiting),
-                    Work::Compact(done) => compactions.push(done),
-                }
-            }
-            if !group.is_empty() {
-                self.commit_all(group).await;
-            }
-            for done in compactions {
-                let result = self.store.compact().await;
-                // Whoever asked may have gone away.
-                let _ = done.send(result.map_err(|error| failed("compacting the control store", error)));
+            let (group, compactions) = sorted(self.inbox.take().await);
+            let mut kept = self.commit_or_keep(group).await;
+            self.compact_for(compactions).await;
+            while !kept.is_empty() {
+                tracing::warn!("the disk is full: tasks that have ended are kept in memory until it has room");
+                self.pause_while_full(&mut kept).await;
+                kept = self.commit_or_keep(kept).await;
             }
         }
     }
 
-    /// Commits a group. While the disk is full, what has happened already is tried again, the rest is refused.
-    async fn commit_all(&self, mut group: Vec<Waiting>) {
-        loop {
-            let result = self.commit_group(&group).await;
-            if result != Err(ControlError::OutOfSpace) {
-                return answer(group, &result);
+    /// Commits a group. Where the disk is full, gives what has happened already, to be tried again; the rest is refused.
+    async fn commit_or_keep(&self, group: Vec<Waiting>) -> Vec<Waiting> {
+        if group.is_empty() {
+            return group;
+        }
+        let result = self.commit_group(&group).await;
+        match result {
+            Err(ControlError::OutOfSpace) => refuse(group),
+            result => {
+                answer(group, &result);
+                Vec::new()
             }
-            let (kept, refused) = group.into_iter().partition(|item| item.persists);
-            answer(refused, &result);
-            group = kept;
-            if group.is_empty() {
-                return;
-            }
-            tracing::warn!("the disk is full: tasks that have ended are kept in memory until it has room");
-            self.runtime.sleep(OUT_OF_SPACE_PAUSE).await;
+        }
+    }
+
+    /// Waits before a full disk is tried again. Who comes meanwhile is not left waiting for it: what is kept goes first, so
+    /// nothing that comes now can be stored before there is room.
+    async fn pause_while_full(&self, kept: &mut Vec<Waiting>) {
+        let mut pause = self.runtime.sleep(OUT_OF_SPACE_PAUSE);
+        while let Either::Right((arrived, _)) = select(&mut pause, pin!(self.inbox.take())).await {
+            let (group, compactions) = sorted(arrived);
+            kept.extend(refuse(group));
+            self.compact_for(compactions).await;
+        }
+    }
+
+    async fn compact_for(&self, compactions: Vec<Compaction>) {
+        for done in compactions {
+            let result = self.store.compact().await;
+            // Whoever asked may have gone away.
+            let _ = done.send(result.map_err(|error| failed("compacting the control store", error)));
         }
     }
 
@@ -215,6 +229,25 @@ impl ControlStore {
     }
 }
 
+/// What is to be committed and what compacted, each in the order in which it came.
+fn sorted(arrived: Vec<Work>) -> (Vec<Waiting>, Vec<Compaction>) {
+    let (mut group, mut compactions) = (Vec::new(), Vec::new());
+    for work in arrived {
+        match work {
+            Work::Commit(waiting) => group.push(*waiting),
+            Work::Compact(done) => compactions.push(done),
+        }
+    }
+    (group, compactions)
+}
+
+/// Refuses what has not happened, for want of room; gives the rest.
+fn refuse(group: Vec<Waiting>) -> Vec<Waiting> {
+    let (kept, refused) = group.into_iter().partition(|item| item.persists);
+    answer(refused, &Err(ControlError::OutOfSpace));
+    kept
+}
+
 fn answer(group: Vec<Waiting>, result: &Result<(), ControlError>) {
     for item in group {
         // Whoever asked may have gone away; the change stands.
@@ -284,3 +317,6 @@ fn commit_failed(error: CommitError) -> ControlError {
         error => failed("committing the control store", error),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -133,6 +133,9 @@ fn only_one_expectation_is_known() {
     assert_eq!(expects("Expect: 100-Continue\nContent-Length: 1"), Ok(true));
     assert_eq!(expects("Expect: 100-continue"), Ok(false));
     assert_eq!(expects("Expect: tea\nContent-Length: 1"), Err(ParseError::UnknownExpectation));
+    let second = "Expect: 100-continue\nExpect: tea\nContent-Length: 1";
+    assert_eq!(expects(second), Err(ParseError::UnknownExpectation));
+    assert_eq!(expects("Expect: 100-continue\nExpect: 100-continue\nContent-Length: 1"), Ok(true));
 }
 
 #[test]

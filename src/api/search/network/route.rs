@@ -94,14 +94,38 @@ pub(in crate::api::search) fn instances(
     Ok(network.shards.keys().enumerate().map(of_shard).collect())
 }
 
-/// The filter that selects the documents of a network shard.
+/// The filter that selects the documents of a network shard. In its quotes a backslash begins an escape.
 fn shard_filter(name: &str) -> String {
-    format!("_shard = \"{}\"", name.replace('"', "\\\""))
+    format!("_shard = \"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// Replicas are asked in turn, so that each bears its share.
 fn shuffle(runtime: &dyn Runtime, candidates: &mut [String]) {
     for last in (1..candidates.len()).rev() {
         candidates.swap(last, (runtime.random_u64() % (last as u64 + 1)) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shards::facets::parse_filter_text;
+
+    use super::*;
+
+    /// A backslash was left as it was, so that every search of a network with such a shard was refused.
+    #[test]
+    fn any_name_of_a_shard_stands_in_its_filter() {
+        let parsed = |text: &str| parse_filter_text(text, "invalid_search_filter");
+        for (name, filter) in [
+            ("s", r#"_shard = "s""#),
+            (r"a\b", r#"_shard = "a\\b""#),
+            (r"a\", r#"_shard = "a\\""#),
+            (r#"a"b"#, r#"_shard = "a\"b""#),
+            (r#"a\""#, r#"_shard = "a\\\"""#),
+            ("\u{e9} '", "_shard = \"\u{e9} '\""),
+        ] {
+            assert_eq!(shard_filter(name), filter);
+            assert!(parsed(filter).is_ok_and(|parsed| parsed.is_some()), "{filter}");
+        }
     }
 }
