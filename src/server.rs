@@ -72,13 +72,13 @@ fn run(options: Options) -> Result<u8, StartError> {
         memory_mib = memory_bytes() >> 20,
         "starting"
     );
-    let _lock = preflight::lock_directory(&options.db_path)?;
+    let lock = preflight::lock_directory(&options.db_path)?;
     preflight::check_database(&options.db_path)?;
     Morphology::load(options.japanese_dictionary.as_deref(), options.korean_dictionary.as_deref())?.install();
-    let import = imports::begin(&options)?;
+    let import = imports::begin(&options, lock.is_new())?;
     let served = serve(options, import.clone(), open_files, tls);
     if let Some(import) = import {
-        import.undo()?;
+        import.undo_after_failure();
     }
     served
 }
