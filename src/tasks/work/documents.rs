@@ -3,7 +3,7 @@
 use shards::engine::{self, BatchOp, OpOutcome};
 use shards::error::UserError;
 
-use super::{fail_batch, mark_made, open_or_create, operations};
+use super::{fail_batch, open_or_create, operations};
 use crate::control::indexes::{IndexError, PreparedBatch};
 use crate::control::storage::record::Changes;
 use crate::tasks::batcher::Work;
@@ -64,14 +64,13 @@ pub(super) async fn end(
     prepared: Box<dyn PreparedBatch>,
     any_done: bool,
 ) -> Result<End, Broken> {
-    let changes: Changes = mark_made(run, name);
     if any_done {
-        if let Err(error) = run.finish_prepared(name, prepared, changes).await? {
+        if let Err(error) = run.finish_prepared(name, prepared).await? {
             return fail_batch(run, error).await;
         }
     } else {
         prepared.abort().await;
-        run.finish(changes, Vec::new()).await?;
+        run.finish(Changes::default(), Vec::new()).await?;
     }
     Ok(End::Finished)
 }

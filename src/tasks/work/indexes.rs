@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shards::engine::IndexView;
 use shards::error::UserError;
 
-use super::{create_index, fail_batch, history, index_not_found, mark_made, may_create_index, operations};
+use super::{create_index, fail_batch, history, index_not_found, may_create_index, operations};
 use crate::control::indexes::IndexError;
 use crate::control::storage::record::Changes;
 use crate::network::task::TaskNetwork;
@@ -41,8 +41,7 @@ pub(super) async fn create(run: &mut Run<'_>) -> Result<End, Broken> {
         },
         None => view,
     };
-    let changes = mark_made(run, &index);
-    run.finish(changes, vec![(index, Some(view))]).await?;
+    run.finish(Changes::default(), vec![(index, Some(view))]).await?;
     Ok(End::Finished)
 }
 

@@ -6,6 +6,7 @@ mod edit;
 mod export;
 mod history;
 mod indexes;
+pub(super) mod made;
 mod settings;
 mod tasks;
 mod topology;
@@ -170,18 +171,6 @@ async fn deal_out(run: &Run<'_>, view: Arc<IndexView>) -> Result<Arc<IndexView>,
     batch.settings = Some(Arc::new(settings));
     let prepared = run.plane.indexes.prepare(view, batch).await?;
     prepared.commit(Vec::new()).await
-}
-
-/// The change that says that an index's storage is made, where that is not said yet.
-fn mark_made(run: &Run<'_>, name: &str) -> Changes {
-    let mut changes = Changes::default();
-    if let Some(entry) = run.plane.entries.borrow_mut().get_mut(name)
-        && !entry.made
-    {
-        entry.made = true;
-        changes.indexes.push((name.into(), Some(entry.clone())));
-    }
-    changes
 }
 
 /// A batch for the engine that does nothing yet.

@@ -1,5 +1,7 @@
 //! Whole histories of tasks, with indexes that only know ids.
 
+mod made;
+
 use std::rc::Rc;
 
 use serde_json::{Value, json};
