@@ -120,20 +120,23 @@ fn may_create_index(task: &Task) -> bool {
     }
 }
 
+/// An index to work on, or why there is none; `None` when a cancelation came in between.
+type Found = Option<Result<Arc<IndexView>, IndexError>>;
+
 /// The index of this name; made now when there is none and a task of the batch may make it.
-async fn open_or_create(run: &Run<'_>, name: &str) -> Result<Result<Arc<IndexView>, IndexError>, Broken> {
+async fn open_or_create(run: &mut Run<'_>, name: &str) -> Result<Found, Broken> {
     if let Some(view) = run.plane.state().index(name) {
-        return Ok(Ok(view.clone()));
+        return complete(run, name, view.clone()).await;
     }
     if !run.tasks.iter().any(may_create_index) {
-        return Ok(Err(index_not_found(name)));
+        return Ok(Some(Err(index_not_found(name))));
     }
     create_index(run, name).await
 }
 
 /// Makes an index and publishes it. Its entry is durable before its storage is made, so that a crash leaves no storage
 /// without an entry; the entry says that the storage is made once a batch of the index has ended.
-async fn create_index(run: &Run<'_>, name: &str) -> Result<Result<Arc<IndexView>, IndexError>, Broken> {
+async fn create_index(run: &mut Run<'_>, name: &str) -> Result<Found, Broken> {
     let plane = run.plane;
     let (high, low) = (plane.runtime.random_u64(), plane.runtime.random_u64());
     let id = Builder::from_random_bytes((u128::from(high) << 64 | u128::from(low)).to_be_bytes()).into_uuid();
@@ -141,36 +144,55 @@ async fn create_index(run: &Run<'_>, name: &str) -> Result<Result<Arc<IndexView>
     let changes = Changes { indexes: vec![(name.into(), Some(entry.clone()))], ..Changes::default() };
     match plane.store.commit(changes).await {
         Ok(()) => {}
-        Err(ControlError::OutOfSpace) => return Ok(Err(IndexError::OutOfSpace)),
+        Err(ControlError::OutOfSpace) => return Ok(Some(Err(IndexError::OutOfSpace))),
         Err(error) => return Err(Broken(error)),
     }
-    let view = match plane.indexes.create(id, entry.created_at).await {
-        Ok(view) => view,
-        Err(error) => {
-            let changes = Changes { indexes: vec![(name.into(), None)], ..Changes::default() };
-            // The batch that fails by this is committed after it.
-            drop(plane.store.submit(changes));
-            return Ok(Err(error));
-        }
+    let created = match plane.indexes.create(id, entry.created_at).await {
+        Ok(view) => deal_out(run, view).await?,
+        Err(error) => Some(Err(error)),
+    };
+    let Some(Ok(view)) = created else {
+        // The batch that fails or begins again by this is committed after it.
+        let changes = Changes { indexes: vec![(name.into(), None)], dropping: vec![(id, true)], ..Changes::default() };
+        drop(plane.store.submit(changes));
+        run.remove_storage(id).await;
+        return Ok(created);
     };
     plane.entries.borrow_mut().insert(name.into(), entry);
-    let view = match deal_out(run, view).await {
-        Ok(view) => view,
-        Err(error) => return Ok(Err(error)),
-    };
     plane.publish_indexes(vec![(name.into(), Some(view.clone()))]).await;
-    Ok(Ok(view))
+    Ok(Some(Ok(view)))
 }
 
-/// Has a new index know the network shards.
-async fn deal_out(run: &Run<'_>, view: Arc<IndexView>) -> Result<Arc<IndexView>, IndexError> {
+/// Has an index that is there know the network shards, where a crash came between its making and that. While a change of the network
+/// is under way, those that were made before go on with the names that searches still use.
+async fn complete(run: &mut Run<'_>, name: &str, view: Arc<IndexView>) -> Result<Found, Broken> {
+    let is_made = run.plane.entries.borrow().get(name).is_some_and(|entry| entry.made);
+    if is_made && run.plane.change.borrow().is_some() {
+        return Ok(Some(Ok(view)));
+    }
+    let found = deal_out(run, view.clone()).await?;
+    if let Some(Ok(dealt)) = &found
+        && !Arc::ptr_eq(dealt, &view)
+    {
+        run.plane.publish_indexes(vec![(name.into(), Some(dealt.clone()))]).await;
+    }
+    Ok(found)
+}
+
+/// Has an index know the network shards, durably; one that knows them stays as it is.
+async fn deal_out(run: &mut Run<'_>, view: Arc<IndexView>) -> Result<Found, Broken> {
     let mut batch = operations(run);
-    let Some(kept) = batch.kept.clone() else { return Ok(view) };
+    let Some(kept) = batch.kept.clone().filter(|kept| kept.names != view.settings.network_shards) else {
+        return Ok(Some(Ok(view)));
+    };
     let mut settings = (*view.settings).clone();
     settings.network_shards.clone_from(&kept.names);
     batch.settings = Some(Arc::new(settings));
-    let prepared = run.plane.indexes.prepare(view, batch).await?;
-    prepared.commit(Vec::new()).await
+    match run.prepare(view, batch).await {
+        Some(Ok(prepared)) => run.commit_step(prepared).await.map(Some),
+        Some(Err(error)) => Ok(Some(Err(error))),
+        None => Ok(None),
+    }
 }
 
 /// A batch for the engine that does nothing yet.

@@ -1,8 +1,11 @@
 //! Indexes that a batch makes, when it fails, is canceled or cut short by a crash.
 
+use std::sync::Arc;
+
 use super::{create, processed};
 use crate::control::indexes::IndexError;
 use crate::control::testing::{Instance, NO_LIMITS, Stop, World, add};
+use crate::network::{Network, Shard};
 use crate::tasks::task::Content;
 
 /// An index whose first batch fails or is canceled is seen by everybody, but another creation once passed for the repeated first
@@ -72,4 +75,60 @@ fn a_creation_that_was_cut_short_succeeds_though_a_later_task_is_canceled() {
     let instance = world.start();
     instance.runtime.settle();
     assert_eq!(instance.fates(0..2), ["succeeded@1", "canceled@0 0"]);
+}
+
+/// Has the instance be the only one of a network, as it would be after a start.
+fn join_network(instance: &Instance) {
+    let shard = Shard { remotes: ["me".to_string()].into() };
+    let network = Network {
+        own_name: Some("me".into()),
+        leader: Some("me".into()),
+        shards: [("s1".to_string(), shard)].into(),
+        ..Network::default()
+    };
+    instance.plane.network.replace(Arc::new(network));
+}
+
+/// A crash between the making of an index and the second commit, which has it know the network shards, once kept it outside of
+/// them for good: each search asked for a shard that it did not know.
+#[test]
+fn an_index_knows_the_network_shards_after_a_crash_while_it_was_made() {
+    let shards = |instance: &Instance| instance.handle.state().index("a").unwrap().settings.network_shards.clone();
+    for stop in [Stop::BeforeCreate, Stop::DuringPrepare, Stop::BeforeCommit, Stop::AfterCommit] {
+        for new in [add("a", r#"[{"id":1}]"#), create("a")] {
+            let world = World::new();
+            let killed = world.start();
+            join_network(&killed);
+            world.indexes.set_stop(stop);
+            killed.accept(new);
+            killed.runtime.settle();
+            drop(killed);
+            world.indexes.set_stop(Stop::Nowhere);
+            let instance = world.start();
+            join_network(&instance);
+            instance.runtime.settle();
+            assert_eq!(instance.task(0)["status"], "succeeded", "{stop:?}");
+            assert_eq!(shards(&instance), ["s1".to_string()].into(), "{stop:?}");
+            assert_eq!(world.indexes.len(), 1, "{stop:?}");
+        }
+    }
+}
+
+/// An index that could not be told the network shards was never seen, and the next of its name left its storage lying.
+#[test]
+fn nothing_is_left_of_an_index_that_cannot_know_the_network_shards() {
+    let world = World::new();
+    let instance = world.start();
+    join_network(&instance);
+    world.indexes.failure.replace(Some(IndexError::Failed("it was to fail".into())));
+    instance.accept(create("a"));
+    instance.runtime.settle();
+    assert_eq!((instance.ids("a"), world.indexes.len()), (None, 0));
+    drop(instance);
+    let instance = world.start();
+    assert_eq!(instance.ids("a"), None);
+    instance.accept(create("a"));
+    instance.runtime.settle();
+    let status = |uid| instance.task(uid)["status"].clone();
+    assert_eq!((status(0), status(1), world.indexes.len()), ("failed".into(), "succeeded".into(), 1));
 }
