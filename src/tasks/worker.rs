@@ -469,7 +469,7 @@ pub(super) fn task_error(error: &IndexError) -> TaskError {
             "Too many files are open. Raise the limit (`ulimit -n`, or `LimitNOFILE=` of the unit) and try again."
                 .into(),
         ),
-        IndexError::Missing | IndexError::Failed(_) => {
+        IndexError::Missing | IndexError::Failed(_) | IndexError::Stopping(_) => {
             tracing::error!(%error, "a batch failed inside the server");
             ("internal", "An internal error has occurred; the server's log has the details.".to_string())
         }

@@ -73,10 +73,11 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Fails all tasks of the batch with one error, and ends it. Where other instances do the same tasks, a want of this one
 /// is no reason to fail: it would miss for ever what they have. The tasks then wait until there is space, files may be opened, or
-/// functions are run again.
+/// functions are run again. Nor does any task fail because the server stops.
 async fn fail_batch(run: &mut Run<'_>, error: IndexError) -> Result<End, Broken> {
     let wanting = matches!(error, IndexError::OutOfSpace | IndexError::TooManyFiles | IndexError::FunctionNotRun(_));
-    if wanting && run.tasks.iter().any(|task| task.network.is_some()) {
+    let is_stopping = matches!(error, IndexError::Stopping(_));
+    if is_stopping || (wanting && run.tasks.iter().any(|task| task.network.is_some())) {
         return retry(run, &error).await;
     }
     run.fail_all(&error);
@@ -95,7 +96,7 @@ async fn not_recorded(run: &Run<'_>, error: ControlError) -> Result<End, Broken>
 /// Puts the tasks of the batch back, to be tried again soon.
 async fn retry(run: &Run<'_>, error: &IndexError) -> Result<End, Broken> {
     let first = run.tasks.first().map(|task| task.uid.0);
-    tracing::error!(%error, first, tasks = run.tasks.len(), "tasks of the network wait until this instance can do them");
+    tracing::error!(%error, first, tasks = run.tasks.len(), "tasks wait until this instance can do them");
     run.plane.pause(RETRY_PAUSE).await;
     Ok(End::Interrupted)
 }
