@@ -109,6 +109,8 @@ pub struct CoreNet {
 pub enum Phase {
     /// For the next request; the orderly stop ends it at once.
     Idle,
+    /// For the client to close after the last answer; nothing is owed to it, and the orderly stop ends it at once, too.
+    Closing,
     /// For bytes of a request, or for the client to take bytes of an answer.
     Transfer,
     /// For the service; it has no deadline here.
@@ -289,9 +291,15 @@ impl WatchGuard {
         self.watch.expired.get()
     }
 
-    /// Whether the wait is over without what was waited for: by the deadline, or by the orderly stop while idle.
+    /// Whether the wait is over without what was waited for: by the deadline, or by the orderly stop while nothing is owed.
     pub fn is_over(&self) -> bool {
-        self.is_expired() || (self.net.is_draining() && self.is_idle())
+        let owed_nothing = matches!(self.watch.phase.get(), Phase::Idle | Phase::Closing);
+        self.is_expired() || (self.is_draining() && owed_nothing)
+    }
+
+    /// Whether the orderly stop has begun.
+    pub fn is_draining(&self) -> bool {
+        self.net.is_draining()
     }
 
     /// Whether the connection waits for the next request.

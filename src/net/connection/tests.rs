@@ -122,6 +122,20 @@ fn an_answer_is_sent_to_its_end_on_a_connection_that_stays() {
     assert!(sent.starts_with("HTTP/1.1 200 OK") && sent.ends_with("\r\n\r\n"), "{sent:?}");
 }
 
+/// A client that keeps its socket after the last answer is owed nothing, and once held the stop up for all of its time.
+#[test]
+fn the_stop_waits_for_no_client_to_close() {
+    for request in ["GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", "GARBAGE\r\n\r\n"] {
+        let net = CoreNet::new(Rc::new(Answers), Limits::default());
+        let wire = Wire::of(request.as_bytes(), usize::MAX);
+        let mut connection = Box::pin(serve(net.clone(), net.watch(), wire.clone()));
+        assert!((&mut connection).now_or_never().is_none(), "the answer was not followed by a wait");
+        assert!(!wire.0.borrow().sent.is_empty());
+        net.drain();
+        assert!((&mut connection).now_or_never().is_some(), "{request}");
+    }
+}
+
 /// What a small body unpacks to counts while it is unpacked: a few of them at once could otherwise take any amount of
 /// memory before the first is refused. Without that this one would be unpacked to the limit of the service, and be too large.
 #[test]
