@@ -184,7 +184,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         // What is sent stays in memory until a slow client has taken it.
         lease.set(match &response.body {
             ResponseBody::Bytes(bytes) => bytes.capacity(),
-            ResponseBody::Stream(_) => 0,
+            ResponseBody::Stream(_) | ResponseBody::Endless(_) => 0,
         });
         // A stop that began while the request was being answered closes the connection after the answer.
         manner.keep_alive = wants_more && at_end && !self.net.is_draining();
