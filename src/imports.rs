@@ -55,6 +55,9 @@ pub enum ImportError {
 #[derive(Clone, Debug)]
 pub struct Import {
     root: PathBuf,
+    /// Whether this start made the directory. One that was there stays: it may be a mount point, which cannot be removed, or have
+    /// an owner and rights that the next start needs.
+    root_is_new: bool,
 }
 
 impl Import {
@@ -83,16 +86,24 @@ impl Import {
             return Ok(());
         }
         let failed = |source| ImportError::Directory { path: self.root.clone(), source };
-        empty(&self.root).and_then(|()| fs::remove_dir(&self.root)).map_err(failed)
+        empty(&self.root).map_err(failed)?;
+        if self.root_is_new { fs::remove_dir(&self.root).map_err(failed) } else { Ok(()) }
+    }
+
+    /// As [`Self::undo`], after a failure that is to be reported: one of the removal is only logged.
+    pub fn undo_after_failure(&self) {
+        if let Err(error) = self.undo() {
+            tracing::error!(%error, "what a failed import left is not removed; the next start tries again");
+        }
     }
 }
 
-/// Does what the options say about starting from a dump or snapshot, in the database directory, which is locked. A snapshot is
-/// the database when this returns; for a dump the import is left to be done, from its unpacked files. Blocks.
+/// Does what the options say about starting from a dump or snapshot, in the database directory, which is locked; `root_is_new` says
+/// that it was made for that. A snapshot is the database when this returns; for a dump the import is left to be done, from its unpacked files. Blocks.
 ///
 /// # Errors
 /// [`ImportError`]; then no part of an import is left.
-pub fn begin(options: &Options) -> Result<Option<Import>, ImportError> {
+pub fn begin(options: &Options, root_is_new: bool) -> Result<Option<Import>, ImportError> {
     let root = &options.db_path;
     remove_unfinished(root)?;
     let (wanted, kind) = match (&options.import_dump, &options.import_snapshot) {
@@ -103,7 +114,7 @@ pub fn begin(options: &Options) -> Result<Option<Import>, ImportError> {
     if !is_wanted(root, wanted, kind)? {
         return Ok(None);
     }
-    let import = Import { root: root.clone() };
+    let import = Import { root: root.clone(), root_is_new };
     mark(root)?;
     tracing::info!("importing the {kind} `{}`", wanted.path.display());
     let done = match kind {
@@ -111,7 +122,7 @@ pub fn begin(options: &Options) -> Result<Option<Import>, ImportError> {
         _ => restore_whole(&import, &wanted.path, options.dumpless_upgrade),
     };
     if let Err(error) = done {
-        import.undo()?;
+        import.undo_after_failure();
         return Err(error);
     }
     Ok((kind == "dump").then_some(import))
@@ -214,7 +225,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("db");
         fs::create_dir(&root).unwrap();
-        let run = |arguments: &[&str]| begin(&options(&root, arguments));
+        let run = |arguments: &[&str]| begin(&options(&root, arguments), false);
         let missing = ["--import-snapshot", "/nowhere/a"];
         assert!(matches!(run(&missing), Err(ImportError::Missing { kind: "snapshot", .. })));
         let ignored = [&missing[..], &["--ignore-missing-snapshot"]].concat();
@@ -235,13 +246,26 @@ mod tests {
         File::create(&file).unwrap();
         let path = file.to_str().unwrap();
         for flag in ["--import-dump", "--import-snapshot"] {
-            assert!(begin(&options(&root, &[flag, path])).is_err());
+            assert!(begin(&options(&root, &[flag, path]), true).is_err());
             assert!(!root.exists());
             fs::create_dir(&root).unwrap();
         }
         mark(&root).unwrap();
         fs::create_dir(root.join("indexes")).unwrap();
-        assert!(matches!(begin(&options(&root, &[])), Ok(None)));
+        assert!(matches!(begin(&options(&root, &[]), false), Ok(None)));
+        assert_eq!(names(&root), 0);
+    }
+
+    /// A directory that is a mount point cannot be removed; that once was all that was said of a damaged dump.
+    #[test]
+    fn a_directory_that_was_there_stays_and_the_first_failure_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, file) = (folder.path().join("db"), folder.path().join("text"));
+        fs::create_dir(&root).unwrap();
+        File::create(&file).unwrap();
+        let begun = begin(&options(&root, &["--import-dump", file.to_str().unwrap()]), false);
+        assert!(matches!(begun, Err(ImportError::Dump(_))), "{begun:?}");
+        assert!(root.exists());
         assert_eq!(names(&root), 0);
     }
 
@@ -249,7 +273,7 @@ mod tests {
     fn a_completed_import_is_a_database() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().to_owned();
-        let import = Import { root: root.clone() };
+        let import = Import { root: root.clone(), root_is_new: false };
         mark(&root).unwrap();
         fs::create_dir(import.unpacked()).unwrap();
         File::create(root.join("control.store")).unwrap();

@@ -70,6 +70,14 @@ pub enum PreflightError {
 #[derive(Debug)]
 pub struct DirectoryLock {
     _directory: File,
+    is_new: bool,
+}
+
+impl DirectoryLock {
+    /// Whether the directory was made now.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
 }
 
 /// Checks that a ring can be made.
@@ -106,10 +114,11 @@ pub fn check_database(path: &Path) -> Result<(), PreflightError> {
 /// in an otherwise empty one.
 pub fn lock_directory(path: &Path) -> Result<DirectoryLock, PreflightError> {
     let failure = |source| PreflightError::Directory { path: path.to_owned(), source };
+    let is_new = !path.exists();
     folders::create_durably(path).map_err(failure)?;
     let directory = File::open(path).map_err(failure)?;
     match directory.try_lock() {
-        Ok(()) => Ok(DirectoryLock { _directory: directory }),
+        Ok(()) => Ok(DirectoryLock { _directory: directory, is_new }),
         Err(TryLockError::WouldBlock) => Err(PreflightError::DirectoryInUse { path: path.to_owned() }),
         Err(TryLockError::Error(source)) => Err(failure(source)),
     }
@@ -161,10 +170,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/b");
         let lock = lock_directory(&path).unwrap();
+        assert!(lock.is_new());
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
         assert!(matches!(lock_directory(&path), Err(PreflightError::DirectoryInUse { .. })));
         drop(lock);
-        assert!(lock_directory(&path).is_ok());
+        assert!(!lock_directory(&path).unwrap().is_new());
     }
 
     #[test]

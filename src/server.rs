@@ -18,7 +18,7 @@ use crate::api::router::Router;
 use crate::app::{Answer, App, Question};
 use crate::imports::Import;
 use crate::net::tls::Tls;
-use crate::net::{BindError, CoreListeners, CoreNet, Limits, StopSignal, serve_core};
+use crate::net::{Attendance, BindError, CoreListeners, CoreNet, Limits, StopSignal, serve_core};
 use crate::options::Options;
 use crate::options::master_key::{self, MasterKeyAdvice};
 use crate::outgoing::Names;
@@ -72,13 +72,13 @@ fn run(options: Options) -> Result<u8, StartError> {
         memory_mib = memory_bytes() >> 20,
         "starting"
     );
-    let _lock = preflight::lock_directory(&options.db_path)?;
+    let lock = preflight::lock_directory(&options.db_path)?;
     preflight::check_database(&options.db_path)?;
     Morphology::load(options.japanese_dictionary.as_deref(), options.korean_dictionary.as_deref())?.install();
-    let import = imports::begin(&options)?;
+    let import = imports::begin(&options, lock.is_new())?;
     let served = serve(options, import.clone(), open_files, tls);
     if let Some(import) = import {
-        import.undo()?;
+        import.undo_after_failure();
     }
     served
 }
@@ -98,6 +98,7 @@ fn serve(options: Options, import: Option<Import>, open_files: u64, tls: Option<
         tls,
         listeners: Mutex::new(listeners.into_iter().map(Some).collect()),
         stop: stop.flag(),
+        attendance: Attendance::of(core_count),
         failure: Mutex::new(None),
     });
     let cores_shared = shared.clone();
@@ -148,6 +149,8 @@ struct Shared {
     /// Taken by each core once.
     listeners: Mutex<Vec<Option<CoreListeners>>>,
     stop: Arc<AtomicBool>,
+    /// Which cores are needed while the server stops.
+    attendance: Arc<Attendance>,
     /// Why the server stops by itself.
     failure: Mutex<Option<String>>,
 }
@@ -168,11 +171,12 @@ impl Shared {
 
 /// One core's life: its part of the server is built, and it serves until the stop.
 async fn start_core(shared: Arc<Shared>, runtime: Rc<dyn Runtime>, mesh: Mesh<Question, Answer>) {
+    let place = shared.attendance.attend();
     let Some(listeners) = shared.take_listeners(usize::from(runtime.core().0)) else { return };
     let Some(app) = start_app(&shared, &runtime, mesh).await else { return };
-    let net = CoreNet::new(Rc::new(Router::new(app, crate::api::routes())), shared.limits.clone());
+    let net = CoreNet::among(Rc::new(Router::new(app, crate::api::routes())), shared.limits.clone(), &place);
     let tls = shared.tls.as_ref().map(Tls::for_core);
-    if let Err(error) = serve_core(runtime, net, listeners, tls, shared.stop.clone()).await {
+    if let Err(error) = serve_core(runtime, net, listeners, tls, shared.stop.clone(), place).await {
         shared.fail(format!("a core cannot listen: {error}"));
     }
 }

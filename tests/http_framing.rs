@@ -7,14 +7,14 @@ mod one_core;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use skerry::http::{BodyError, Head, Request, Response, ResponseBody, Service};
-use skerry::net::Limits;
+use skerry::net::{Attendance, Limits};
 
 use self::one_core::OneCore;
 
@@ -413,6 +413,26 @@ fn a_stop_ends_idle_connections_and_refuses_new_ones() {
     drop(server);
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     assert!(TcpStream::connect(address).is_err());
+}
+
+/// A core without connections once left at once, and what others were still answering failed for want of its part.
+#[test]
+fn a_core_stays_while_another_is_needed() {
+    let all = Attendance::of(2);
+    let other = all.attend();
+    let server = OneCore::serve_among(Echo, Limits::default(), None, all.attend());
+    drop(server.connect());
+    let began = Instant::now();
+    let leaving = std::thread::spawn(move || {
+        std::thread::park_timeout(Duration::from_millis(700));
+        let left = began.elapsed();
+        drop(other);
+        left
+    });
+    drop(server);
+    let ended = began.elapsed();
+    let left = leaving.join().unwrap();
+    assert!(ended >= left && ended < left + Duration::from_secs(2), "{ended:?} {left:?}");
 }
 
 #[test]

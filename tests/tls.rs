@@ -7,6 +7,7 @@ mod one_core;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
@@ -117,6 +118,19 @@ fn clients_prove_who_they_are_where_they_must() {
     let server = Server::start(&TlsOptions { require_auth: true, ..asked });
     assert!(server.ask(&client(false)).is_err());
     assert!(is_whole(&server.ask(&client(true)).unwrap().1));
+}
+
+/// A client that has said nothing yet is owed nothing, and once held the stop up for all of its time.
+#[test]
+fn the_stop_waits_for_no_client_that_is_silent() {
+    let server = Server::start(&options());
+    let mut silent = server.core.connect();
+    // Another connection is served after this one has been accepted.
+    assert!(is_whole(&server.ask(&client(false)).unwrap().1));
+    let began = Instant::now();
+    drop(server);
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(matches!(silent.read(&mut [0]), Ok(0) | Err(_)));
 }
 
 #[test]

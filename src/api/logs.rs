@@ -47,7 +47,7 @@ async fn stream(mut call: Call<App>) -> Answer {
         return Err(ApiError::bad_request("The log is being streamed already; only one stream runs at a time."));
     };
     let mut response = Response::with_type(200, "application/octet-stream", Vec::new());
-    response.body = ResponseBody::Stream(lines);
+    response.body = ResponseBody::Endless(lines);
     Ok(response.header("x-accel-buffering", "no"))
 }
 

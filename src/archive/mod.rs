@@ -34,6 +34,9 @@ pub enum CopyError {
     /// The instance could not be read.
     #[error("{0}")]
     Failed(String),
+    /// The server stops, and a core that is needed has left.
+    #[error("{0}")]
+    Stopping(String),
 }
 
 impl CopyError {
@@ -70,6 +73,7 @@ impl From<CopyError> for IndexError {
             CopyError::NoSpace => Self::OutOfSpace,
             CopyError::Io(text) => Self::User(UserError::new("io_error", text)),
             CopyError::Failed(text) => Self::Failed(text),
+            CopyError::Stopping(text) => Self::Stopping(text),
         }
     }
 }

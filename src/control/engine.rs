@@ -100,6 +100,7 @@ impl From<EngineError> for IndexError {
             EngineError::NoSpace => Self::OutOfSpace,
             EngineError::TooManyFiles => Self::TooManyFiles,
             EngineError::Gone | EngineError::Dropped => Self::Missing,
+            EngineError::Left(_) => Self::Stopping(error.to_string()),
             error => Self::Failed(error.to_string()),
         }
     }

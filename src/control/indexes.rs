@@ -26,6 +26,9 @@ pub enum IndexError {
     /// Users' functions are not run here, as too many have not ended; the tasks fail with this.
     #[error(transparent)]
     FunctionNotRun(UserError),
+    /// The server stops, and a core that is needed has left: the tasks wait for the next start.
+    #[error("{0}")]
+    Stopping(String),
     /// No storage of this id.
     #[error("the storage of the index is not there")]
     Missing,

@@ -21,6 +21,7 @@ use crate::api;
 use crate::archive::{CopyError, aside};
 use crate::auth::ApiKey;
 use crate::control::ControlPlane;
+use crate::control::indexes::IndexError;
 use crate::tasks::filter::Filter;
 use crate::tasks::task::{BatchUid, Content, Format, Outcome, Status, Task, TaskUid};
 
@@ -111,8 +112,10 @@ async fn write_index(
     let mut scan = DocumentScan::new(view.clone()).with_vectors();
     let mut checkpoint = Checkpoint::default();
     loop {
-        let (documents, next) =
-            plane.indexes.scan(scan).await.map_err(|error| CopyError::Failed(format!("index `{name}`: {error}")))?;
+        let (documents, next) = plane.indexes.scan(scan).await.map_err(|error| match error {
+            IndexError::Stopping(text) => CopyError::Stopping(text),
+            error => CopyError::Failed(format!("index `{name}`: {error}")),
+        })?;
         if documents.is_empty() {
             break;
         }

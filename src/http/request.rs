@@ -225,6 +225,8 @@ pub enum ResponseBody {
     Bytes(Vec<u8>),
     /// Pieces as they come, sent as chunks and never compressed. Dropped when the client goes.
     Stream(LocalBoxStream<'static, Vec<u8>>),
+    /// As [`Self::Stream`], without an end of its own: what has come is all there is when the server stops.
+    Endless(LocalBoxStream<'static, Vec<u8>>),
 }
 
 impl ResponseBody {
@@ -232,7 +234,7 @@ impl ResponseBody {
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             ResponseBody::Bytes(bytes) => Some(bytes),
-            ResponseBody::Stream(_) => None,
+            ResponseBody::Stream(_) | ResponseBody::Endless(_) => None,
         }
     }
 }
@@ -242,6 +244,7 @@ impl fmt::Debug for ResponseBody {
         match self {
             ResponseBody::Bytes(bytes) => f.debug_tuple("Bytes").field(&String::from_utf8_lossy(bytes)).finish(),
             ResponseBody::Stream(_) => f.write_str("Stream"),
+            ResponseBody::Endless(_) => f.write_str("Endless"),
         }
     }
 }

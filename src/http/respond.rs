@@ -99,8 +99,8 @@ pub fn body_length(response: &Response, manner: Manner) -> BodyLength {
     match &response.body {
         _ if response.status == 204 || response.status == 304 => BodyLength::None,
         ResponseBody::Bytes(bytes) => BodyLength::Bytes(bytes.len()),
-        ResponseBody::Stream(_) if manner.is_http_10 => BodyLength::UntilClose,
-        ResponseBody::Stream(_) => BodyLength::Chunked,
+        ResponseBody::Stream(_) | ResponseBody::Endless(_) if manner.is_http_10 => BodyLength::UntilClose,
+        ResponseBody::Stream(_) | ResponseBody::Endless(_) => BodyLength::Chunked,
     }
 }
 

@@ -136,7 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         poll_fn(|context| {
             // A request that has come is answered, though its client was nearly too late: to close on it would tell the
             // client nothing of what became of it.
-            if watch.is_over() && !watch.is_idle() {
+            if watch.is_expired() && !watch.is_idle() {
                 return Poll::Ready(Ok(0));
             }
             let poll = net.with_scratch(|scratch| {
@@ -184,7 +184,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         // What is sent stays in memory until a slow client has taken it.
         lease.set(match &response.body {
             ResponseBody::Bytes(bytes) => bytes.capacity(),
-            ResponseBody::Stream(_) => 0,
+            ResponseBody::Stream(_) | ResponseBody::Endless(_) => 0,
         });
         // A stop that began while the request was being answered closes the connection after the answer.
         manner.keep_alive = wants_more && at_end && !self.net.is_draining();
@@ -327,7 +327,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// make the system throw away the answer too.
     async fn linger(&mut self) -> io::Result<()> {
         self.close().await?;
-        self.watch.enter(Phase::Transfer, self.net.limits.transfer_ms);
+        self.watch.enter(Phase::Closing, self.net.limits.transfer_ms);
         let mut discarded = 0;
         while discarded < self.net.limits.linger_bytes_max {
             self.input.clear();

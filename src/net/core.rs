@@ -3,11 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use time::OffsetDateTime;
 use time::macros::format_description;
 
+use super::drain::{Attendance, Attending};
 use crate::http::Service;
 
 /// The buffer that all connections of a core read into, in bytes. A connection that waits holds none.
@@ -96,6 +98,8 @@ pub struct CoreNet {
     draining: Cell<bool>,
     next_watch: Cell<u64>,
     watches: RefCell<BTreeMap<u64, Rc<Watch>>>,
+    /// Counts the connections of all cores.
+    attendance: Arc<Attendance>,
     /// The loops that accept, where they wait for room or for the stop.
     accepting: RefCell<Vec<Waker>>,
 }
@@ -105,6 +109,8 @@ pub struct CoreNet {
 pub enum Phase {
     /// For the next request; the orderly stop ends it at once.
     Idle,
+    /// For the client to close after the last answer; nothing is owed to it, and the orderly stop ends it at once, too.
+    Closing,
     /// For bytes of a request, or for the client to take bytes of an answer.
     Transfer,
     /// For the service; it has no deadline here.
@@ -120,8 +126,13 @@ pub struct Watch {
 }
 
 impl CoreNet {
-    /// The shared part of a core whose requests `service` answers.
+    /// The shared part of a core whose requests `service` answers, alone.
     pub fn new(service: Rc<dyn Service>, limits: Limits) -> Rc<CoreNet> {
+        Self::among(service, limits, &Attendance::of(1).attend())
+    }
+
+    /// As [`Self::new`], for one of several cores.
+    pub fn among(service: Rc<dyn Service>, limits: Limits, place: &Attending) -> Rc<CoreNet> {
         Rc::new(CoreNet {
             service,
             limits,
@@ -134,6 +145,7 @@ impl CoreNet {
             draining: Cell::new(false),
             next_watch: Cell::new(0),
             watches: RefCell::new(BTreeMap::new()),
+            attendance: place.all().clone(),
             accepting: RefCell::new(Vec::new()),
         })
     }
@@ -231,6 +243,7 @@ impl CoreNet {
             waker: RefCell::new(None),
         });
         self.watches.borrow_mut().insert(id, watch.clone());
+        self.attendance.open();
         WatchGuard { net: self.clone(), id, watch }
     }
 
@@ -278,9 +291,15 @@ impl WatchGuard {
         self.watch.expired.get()
     }
 
-    /// Whether the wait is over without what was waited for: by the deadline, or by the orderly stop while idle.
+    /// Whether the wait is over without what was waited for: by the deadline, or by the orderly stop while nothing is owed.
     pub fn is_over(&self) -> bool {
-        self.is_expired() || (self.net.is_draining() && self.is_idle())
+        let owed_nothing = matches!(self.watch.phase.get(), Phase::Idle | Phase::Closing);
+        self.is_expired() || (self.is_draining() && owed_nothing)
+    }
+
+    /// Whether the orderly stop has begun.
+    pub fn is_draining(&self) -> bool {
+        self.net.is_draining()
     }
 
     /// Whether the connection waits for the next request.
@@ -301,6 +320,7 @@ impl Drop for WatchGuard {
     fn drop(&mut self) {
         let was_full = self.net.connection_count() >= self.net.limits.connections_max;
         self.net.watches.borrow_mut().remove(&self.id);
+        self.net.attendance.close();
         if was_full {
             self.net.wake_accepting();
         }

@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 use futures_lite::future::or;
 use futures_util::future::poll_fn;
 use glommio::net::{TcpListener, TcpStream};
+use shards::ids::CoreId;
 use shards::runtime::{Queue, Runtime};
 use socket2::{Domain, Protocol, Socket, Type};
 use time::OffsetDateTime;
 
 use super::connection::serve;
 use super::core::{CoreNet, WatchGuard};
+use super::drain::Attending;
 use super::tls::{self, CoreTls};
 
 /// Connections that may wait to be accepted, on each socket.
@@ -28,6 +30,8 @@ const BACKLOG: i32 = 4096;
 const TICK: Duration = Duration::from_millis(100);
 /// How long the orderly stop waits for answers that are under way.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// How long the core that leaves last waits for the others beyond that.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// The pause after an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -136,13 +140,14 @@ fn bind_one(address: SocketAddr, shared: bool) -> io::Result<Socket> {
 }
 
 /// Serves on one core, which calls this on its executor: accepts until `stop` is set, then lets what is under way finish
-/// within a bound.
+/// within a bound: on all cores, since what is under way on one may need any other. Core 0, which every core needs, goes last.
 pub async fn serve_core(
     runtime: Rc<dyn Runtime>,
     net: Rc<CoreNet>,
     listeners: CoreListeners,
     tls: Option<CoreTls>,
     stop: Arc<AtomicBool>,
+    place: Attending,
 ) -> io::Result<()> {
     let tick = || {
         let unix = OffsetDateTime::UNIX_EPOCH + runtime.unix_time();
@@ -158,12 +163,19 @@ pub async fn serve_core(
         tick();
     }
     net.drain();
+    place.accept_no_more();
     let drain_start = runtime.now();
-    while net.connection_count() > 0 && runtime.now().since(drain_start) < DRAIN_MAX {
+    let goes_last = runtime.core() == CoreId(0);
+    loop {
+        let drained = runtime.now().since(drain_start);
+        let is_needed = place.is_needed() && drained < DRAIN_MAX;
+        let is_awaited = goes_last && !place.is_last() && drained < DRAIN_MAX + LEAVE_MAX;
+        if !is_needed && !is_awaited {
+            return Ok(());
+        }
         runtime.sleep(TICK / 10).await;
         tick();
     }
-    Ok(())
 }
 
 async fn accept_loop(runtime: Rc<dyn Runtime>, net: Rc<CoreNet>, socket: Socket, tls: Option<CoreTls>) {

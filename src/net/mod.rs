@@ -12,5 +12,5 @@ pub mod tls;
 
 pub use self::connection::serve;
 pub use self::core::{CoreNet, Limits};
-pub use self::drain::StopSignal;
+pub use self::drain::{Attendance, Attending, StopSignal};
 pub use self::listener::{BindError, CoreListeners, bind, serve_core};

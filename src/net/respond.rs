@@ -45,11 +45,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let body = match response.body {
             _ if manner.is_head || length == BodyLength::None => Vec::new(),
             ResponseBody::Bytes(bytes) => bytes,
-            ResponseBody::Stream(stream) => {
-                self.flush(&[]).await?;
-                self.send_stream(stream, length == BodyLength::Chunked).await?;
-                return Ok(length == BodyLength::Chunked);
-            }
+            ResponseBody::Stream(stream) => return self.send_stream(stream, length, false).await,
+            ResponseBody::Endless(stream) => return self.send_stream(stream, length, true).await,
         };
         if body.len() <= CONTIGUOUS_BYTES_MAX {
             self.output.extend_from_slice(&body);
@@ -118,12 +115,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if written == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(written) }
     }
 
-    async fn send_stream<P>(&mut self, mut pieces: P, as_chunks: bool) -> io::Result<()>
+    /// Sends the head and the pieces behind it. The orderly stop ends a stream that has no end; any other has the time of the stop,
+    /// and is broken off after it, since a proper end would say that all of it has come.
+    async fn send_stream<P>(&mut self, mut pieces: P, length: BodyLength, is_endless: bool) -> io::Result<bool>
     where
         P: Stream<Item = Vec<u8>> + Unpin,
     {
+        let as_chunks = length == BodyLength::Chunked;
+        self.flush(&[]).await?;
         loop {
-            match self.next_piece(&mut pieces).await? {
+            match self.next_piece(&mut pieces, is_endless).await? {
                 Event::ClientGone => return Err(io::ErrorKind::ConnectionAborted.into()),
                 Event::Piece(piece) if as_chunks => respond::write_chunk(&mut self.output, &piece),
                 Event::Piece(piece) => self.output.extend_from_slice(&piece),
@@ -131,7 +132,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     if as_chunks {
                         self.output.extend_from_slice(respond::LAST_CHUNK);
                     }
-                    return self.flush(&[]).await;
+                    self.flush(&[]).await?;
+                    return Ok(as_chunks);
                 }
             }
             self.flush(&[]).await?;
@@ -139,7 +141,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Waits for the next piece, and for the client to go: a stream may be silent for hours after its reader left.
-    async fn next_piece<P>(&mut self, pieces: &mut P) -> io::Result<Event>
+    async fn next_piece<P>(&mut self, pieces: &mut P, is_endless: bool) -> io::Result<Event>
     where
         P: Stream<Item = Vec<u8>> + Unpin,
     {
@@ -147,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let net = self.net.clone();
         let (stream, input, watch) = (&mut self.stream, &mut self.input, &self.watch);
         poll_fn(|context| {
-            if net.is_draining() {
+            if is_endless && net.is_draining() {
                 return Poll::Ready(Ok(Event::End));
             }
             match Pin::new(&mut *pieces).poll_next(context) {

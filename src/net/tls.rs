@@ -1,10 +1,12 @@
 //! TLS by rustls on the core's own executor.
 
+use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use futures_rustls::TlsAcceptor;
@@ -201,19 +203,62 @@ fn client_verifier(
     })
 }
 
-/// Shakes hands within the time for a first request.
+/// A stream that tells whether its client has said anything.
+pub struct Heard<S> {
+    stream: S,
+    any: Rc<Cell<bool>>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let poll = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Poll::Ready(Ok(1..)) = poll {
+            self.any.set(true);
+        }
+        poll
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_close(context)
+    }
+}
+
+/// Shakes hands within the time for a first request. The orderly stop ends the wait for a client that has said nothing.
 pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     tls: &CoreTls,
     watch: &WatchGuard,
     stream: S,
-) -> io::Result<TlsStream<S>> {
-    let mut handshake = pin!(tls.acceptor.accept(stream));
+) -> io::Result<TlsStream<Heard<S>>> {
+    let any = Rc::new(Cell::new(false));
+    let mut handshake = pin!(tls.acceptor.accept(Heard { stream, any: any.clone() }));
     poll_fn(|context| {
         if watch.is_over() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         watch.register(context.waker());
-        handshake.as_mut().poll(context)
+        let poll = handshake.as_mut().poll(context);
+        if poll.is_pending() && watch.is_draining() && !any.get() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        poll
     })
     .await
 }

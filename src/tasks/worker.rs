@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::batch::{Batch, BatchBuilder, Progress};
 use super::batcher::{Choice, Collector, IndexFacts, Stop, Work, choose};
 use super::task::{BatchUid, Kind, Outcome, Status, Task, TaskError, TaskUid};
-use super::work;
+use super::work::{self, made};
 use crate::control::indexes::{IndexError, PreparedBatch};
 use crate::control::message::ControlError;
 use crate::control::plane::{ControlPlane, Processing};
@@ -237,22 +237,23 @@ impl Run<'_> {
         self.plane.remove_storage(id).await;
     }
 
-    /// Ends the batch by the commit of an index, unless that fails. What `changes` holds beside the tasks must be safe to lose: after a crash
-    /// the index's record brings back the tasks and the batch alone.
+    /// Ends the batch by the commit of an index, unless that fails. After a crash the index's record brings back the tasks, the
+    /// batch, and that the index is made.
     pub(super) async fn finish_prepared(
         &mut self,
         name: &str,
         prepared: Box<dyn PreparedBatch>,
-        changes: Changes,
     ) -> Result<Result<(), IndexError>, Broken> {
         // The record of the batch before lies in the same place.
         self.settling.finish(self.plane).await?;
-        let batch = self.close().await;
+        let mut changes = Changes::default();
+        let batch = self.close(&mut changes).await;
         let record = self.commit_record(&batch).await?;
         let view = match prepared.commit(record).await {
             Ok(view) => view,
             Err(error) => return Ok(Err(error)),
         };
+        made::note(self.plane, &changes.indexes);
         let tasks = self.take_tasks();
         let undelivered = self.plane.undelivered(&tasks);
         let webhook_marks = self.plane.deliveries.take_moved();
@@ -290,7 +291,8 @@ impl Run<'_> {
         indexes: Vec<(String, Option<Arc<IndexView>>)>,
         then: impl FnOnce(&ControlPlane),
     ) -> Result<(), Broken> {
-        let batch = self.close().await;
+        let batch = self.close(&mut changes).await;
+        let made = changes.indexes.clone();
         let tasks = self.take_tasks();
         changes.finished.clone_from(&tasks);
         changes.undelivered = self.plane.undelivered(&tasks);
@@ -299,6 +301,7 @@ impl Run<'_> {
         let stored = self.plane.store.submit(changes);
         self.settling.finish(self.plane).await?;
         received(stored.await)?;
+        made::note(self.plane, &made);
         self.plane.publish_indexes(indexes).await;
         then(self.plane);
         let uids: Vec<TaskUid> = tasks.iter().map(|task| task.uid).collect();
@@ -307,10 +310,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Sets the end of every task and makes the batch's record. Tasks whose fate is open have succeeded.
-    async fn close(&mut self) -> Batch {
+    /// Sets the end of every task and makes the batch's record. Tasks whose fate is open have succeeded. The indexes that they
+    /// are about and that stand are made from then on, however the tasks end.
+    async fn close(&mut self, changes: &mut Changes) -> Batch {
         let finished_at = self.plane.now().max(self.started_at);
-        let mut record = BatchBuilder::default();
+        let (mut record, mut marking) = (BatchBuilder::default(), made::Marking::default());
         let mut checkpoint = Checkpoint::default();
         for task in &mut self.tasks {
             // What was heard from other instances since the batch began.
@@ -323,6 +327,7 @@ impl Run<'_> {
                 task.status = Status::Succeeded;
             }
             record.add(task);
+            marking.mark(self.plane, task, changes);
             checkpoint.tick(&*self.plane.runtime).await;
         }
         let mut batch = record.build(self.uid, (self.started_at, Some(finished_at)), self.stop.to_string());
@@ -466,7 +471,7 @@ pub(super) fn task_error(error: &IndexError) -> TaskError {
             "Too many files are open. Raise the limit (`ulimit -n`, or `LimitNOFILE=` of the unit) and try again."
                 .into(),
         ),
-        IndexError::Missing | IndexError::Failed(_) => {
+        IndexError::Missing | IndexError::Failed(_) | IndexError::Stopping(_) => {
             tracing::error!(%error, "a batch failed inside the server");
             ("internal", "An internal error has occurred; the server's log has the details.".to_string())
         }

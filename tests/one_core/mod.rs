@@ -11,7 +11,7 @@ use shards::mesh::Mesh;
 use shards::runtime::{CoresConfig, DiskFactory, Runtime, run_cores};
 use skerry::http::Service;
 use skerry::net::tls::Tls;
-use skerry::net::{CoreNet, Limits};
+use skerry::net::{Attendance, Attending, CoreNet, Limits};
 use storage_engine::io::mem::MemDisk;
 
 /// A core that serves on a port of its own until it is dropped.
@@ -25,19 +25,31 @@ pub struct OneCore {
 impl OneCore {
     /// Serves `service`; over TLS where that is given.
     pub fn serve(service: impl Service + Copy + Send + 'static, limits: Limits, tls: Option<Tls>) -> OneCore {
+        Self::serve_among(service, limits, tls, Attendance::of(1).attend())
+    }
+
+    /// As [`Self::serve`], as one of several cores.
+    pub fn serve_among(
+        service: impl Service + Copy + Send + 'static,
+        limits: Limits,
+        tls: Option<Tls>,
+        place: Attending,
+    ) -> OneCore {
         let (mut listeners, addresses) = skerry::net::bind("127.0.0.1:0", 1).unwrap();
         let listeners = Arc::new(Mutex::new(listeners.pop()));
+        let place = Arc::new(Mutex::new(Some(place)));
         let stop = Arc::new(AtomicBool::new(false));
         let core_stop = stop.clone();
         let disk: DiskFactory = Arc::new(|_| Rc::new(MemDisk::default()));
         let config = CoresConfig { cores: Some(1), pin: false, side_threads: 1, ..CoresConfig::new(disk) };
         let cores = run_cores(config, move |runtime: Rc<dyn Runtime>, _: Mesh<(), ()>| {
             let listeners = listeners.lock().unwrap().take().unwrap();
+            let place = place.lock().unwrap().take().unwrap();
             let (limits, stop) = (limits.clone(), core_stop.clone());
             let tls = tls.as_ref().map(Tls::for_core);
             async move {
-                let net = CoreNet::new(Rc::new(service), limits);
-                skerry::net::serve_core(runtime, net, listeners, tls, stop).await.unwrap();
+                let net = CoreNet::among(Rc::new(service), limits, &place);
+                skerry::net::serve_core(runtime, net, listeners, tls, stop, place).await.unwrap();
             }
         })
         .unwrap();

@@ -229,7 +229,10 @@ impl Engine {
     }
 
     async fn ask(&self, core: CoreId, question: Question) -> Result<Answer, EngineError> {
-        self.mesh.ask(core, question).await.map_err(|error| EngineError::Unreachable(error.to_string()))
+        self.mesh.ask(core, question).await.map_err(|error| match error {
+            AskError::Closed { .. } => EngineError::Left(error.to_string()),
+            error => EngineError::Unreachable(error.to_string()),
+        })
     }
 
     /// The core that owns a partition.

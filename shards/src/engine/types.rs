@@ -186,6 +186,9 @@ pub enum EngineError {
     /// The owner of a partition did not answer.
     #[error("a core does not answer: {0}")]
     Unreachable(String),
+    /// The owner of a partition has left, since the server stops.
+    #[error("a core has left: {0}")]
+    Left(String),
     /// The index, or the state asked for, is not there any more.
     #[error("the index has moved on or was dropped")]
     Gone,

@@ -37,6 +37,8 @@ pub(crate) struct FakeIndexes {
     stop: Cell<Stop>,
     /// Raised when `stop` changes.
     moved: Rc<Signal>,
+    /// What the next work on an index fails with.
+    pub(crate) failure: RefCell<Option<IndexError>>,
     /// Commits of all indexes.
     pub(crate) commits: Cell<u32>,
     /// Documents added by all commits; one that is added twice counts twice.
@@ -56,6 +58,7 @@ impl FakeIndexes {
             stored: RefCell::default(),
             stop: Cell::new(Stop::Nowhere),
             moved: Rc::default(),
+            failure: RefCell::default(),
             commits: Cell::new(0),
             added: Cell::new(0),
         }
@@ -187,6 +190,9 @@ impl Indexes for FakeHandle {
         async move {
             while fake.stop.get() == Stop::DuringPrepare {
                 fake.moved.wait().await;
+            }
+            if let Some(error) = fake.failure.take() {
+                return Err(error);
             }
             let mut stored = fake.stored.borrow()[&view.id].clone();
             let mut key = stored.view.primary_key.clone();

@@ -4,6 +4,7 @@ use std::task::Context;
 use futures_lite::future::block_on;
 use futures_lite::io::Cursor;
 use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{self, Stream, StreamExt};
 
 use super::super::core::Limits;
 use super::*;
@@ -27,10 +28,25 @@ impl Service for Answers {
     }
 
     fn call(&self, request: Request) -> LocalBoxFuture<'static, Response> {
+        let stream = match request.path.as_str() {
+            "/talk" => Some(ResponseBody::Stream(two_pieces().boxed_local())),
+            "/feed" => Some(ResponseBody::Endless(two_pieces().boxed_local())),
+            _ => None,
+        };
+        if let Some(body) = stream {
+            return async { Response { status: 200, headers: Vec::new(), body } }.boxed_local();
+        }
         let length = if request.path == "/large" { LARGE_BYTES } else { 0 };
         let status = if request.body == Err(BodyError::TooManyValues) { 413 } else { 200 };
         async move { Response::json(status, vec![b'1'; length]) }.boxed_local()
     }
+}
+
+/// A piece, a wait, and another piece.
+fn two_pieces() -> impl Stream<Item = Vec<u8>> {
+    let mut events =
+        [Poll::Ready(Some(b"one".to_vec())), Poll::Pending, Poll::Ready(Some(b"two".to_vec()))].into_iter();
+    stream::poll_fn(move |_| events.next().unwrap_or(Poll::Ready(None)))
 }
 
 /// Ten thousand idle connections must cost little: the state of a request under way may not lie in every one of them.
@@ -120,6 +136,38 @@ fn an_answer_is_sent_to_its_end_on_a_connection_that_stays() {
     assert!((&mut connection).now_or_never().is_none(), "the connection ended");
     let sent = String::from_utf8(wire.0.borrow().sent.clone()).unwrap();
     assert!(sent.starts_with("HTTP/1.1 200 OK") && sent.ends_with("\r\n\r\n"), "{sent:?}");
+}
+
+/// A client that keeps its socket after the last answer is owed nothing, and once held the stop up for all of its time.
+#[test]
+fn the_stop_waits_for_no_client_to_close() {
+    for request in ["GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", "GARBAGE\r\n\r\n"] {
+        let net = CoreNet::new(Rc::new(Answers), Limits::default());
+        let wire = Wire::of(request.as_bytes(), usize::MAX);
+        let mut connection = Box::pin(serve(net.clone(), net.watch(), wire.clone()));
+        assert!((&mut connection).now_or_never().is_none(), "the answer was not followed by a wait");
+        assert!(!wire.0.borrow().sent.is_empty());
+        net.drain();
+        assert!((&mut connection).now_or_never().is_some(), "{request}");
+    }
+}
+
+/// The stop once ended every stream with a last chunk, so that half of an answer looked like all of it. Only a stream that has no
+/// end may end there.
+#[test]
+fn a_stream_goes_on_to_its_end_while_the_server_stops() {
+    let sent = |path: &str| {
+        let net = CoreNet::new(Rc::new(Answers), Limits::default());
+        let wire = Wire::of(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes(), usize::MAX);
+        let mut connection = Box::pin(serve(net.clone(), net.watch(), wire.clone()));
+        assert!((&mut connection).now_or_never().is_none());
+        net.drain();
+        assert!((&mut connection).now_or_never().is_some());
+        let sent = String::from_utf8(wire.0.borrow().sent.clone()).unwrap();
+        sent.split_once("\r\n\r\n").unwrap().1.to_owned()
+    };
+    assert_eq!(sent("/talk"), "3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n");
+    assert_eq!(sent("/feed"), "3\r\none\r\n0\r\n\r\n");
 }
 
 /// What a small body unpacks to counts while it is unpacked: a few of them at once could otherwise take any amount of

@@ -3,7 +3,7 @@
 use shards::engine::{self, BatchOp, OpOutcome};
 use shards::error::UserError;
 
-use super::{fail_batch, mark_made, open_or_create, operations};
+use super::{fail_batch, open_or_create, operations};
 use crate::control::indexes::{IndexError, PreparedBatch};
 use crate::control::storage::record::Changes;
 use crate::tasks::batcher::Work;
@@ -13,8 +13,9 @@ use crate::tasks::worker::{Broken, End, Run, fail, task_error};
 /// Additions and deletions, each task by itself, in order.
 pub(super) async fn apply(run: &mut Run<'_>, name: &str, work: Work) -> Result<End, Broken> {
     let view = match open_or_create(run, name).await? {
-        Ok(view) => view,
-        Err(error) => return fail_batch(run, error).await,
+        Some(Ok(view)) => view,
+        Some(Err(error)) => return fail_batch(run, error).await,
+        None => return Ok(End::Interrupted),
     };
     let mut batch = operations(run);
     for task in &run.tasks {
@@ -38,8 +39,9 @@ pub(super) async fn apply(run: &mut Run<'_>, name: &str, work: Work) -> Result<E
 /// All documents are deleted; whatever else was collected has no effect, and only the first clear counts documents.
 pub(super) async fn clear(run: &mut Run<'_>, name: &str) -> Result<End, Broken> {
     let view = match open_or_create(run, name).await? {
-        Ok(view) => view,
-        Err(error) => return fail_batch(run, error).await,
+        Some(Ok(view)) => view,
+        Some(Err(error)) => return fail_batch(run, error).await,
+        None => return Ok(End::Interrupted),
     };
     let mut documents = view.documents;
     let mut batch = operations(run);
@@ -64,14 +66,13 @@ pub(super) async fn end(
     prepared: Box<dyn PreparedBatch>,
     any_done: bool,
 ) -> Result<End, Broken> {
-    let changes: Changes = mark_made(run, name);
     if any_done {
-        if let Err(error) = run.finish_prepared(name, prepared, changes).await? {
+        if let Err(error) = run.finish_prepared(name, prepared).await? {
             return fail_batch(run, error).await;
         }
     } else {
         prepared.abort().await;
-        run.finish(changes, Vec::new()).await?;
+        run.finish(Changes::default(), Vec::new()).await?;
     }
     Ok(End::Finished)
 }

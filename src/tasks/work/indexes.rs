@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shards::engine::IndexView;
 use shards::error::UserError;
 
-use super::{create_index, fail_batch, history, index_not_found, mark_made, may_create_index, operations};
+use super::{Found, complete, create_index, fail_batch, history, index_not_found, may_create_index, operations};
 use crate::control::indexes::IndexError;
 use crate::control::storage::record::Changes;
 use crate::network::task::TaskNetwork;
@@ -23,15 +23,17 @@ pub(super) async fn create(run: &mut Run<'_>) -> Result<End, Broken> {
     };
     // An index that is not marked as made was begun by a batch that a crash cut short: by this one.
     let begun = run.plane.entries.borrow().get(&index).map(|entry| entry.made);
-    let view = match (run.plane.state().index(&index), begun) {
-        (Some(view), Some(false)) => view.clone(),
+    let present = run.plane.state().index(&index).cloned();
+    let found = match present {
         // Two instances that send documents here may both find the index missing.
-        (Some(view), _) if is_import(run) => view.clone(),
-        (Some(_), _) => return fail_batch(run, already_exists(&index)).await,
-        (None, _) => match create_index(run, &index).await? {
-            Ok(view) => view,
-            Err(error) => return fail_batch(run, error).await,
-        },
+        Some(view) if begun == Some(false) || is_import(run) => complete(run, &index, view).await?,
+        Some(_) => return fail_batch(run, already_exists(&index)).await,
+        None => create_index(run, &index).await?,
+    };
+    let view = match found {
+        Some(Ok(view)) => view,
+        Some(Err(error)) => return fail_batch(run, error).await,
+        None => return Ok(End::Interrupted),
     };
     let view = match primary_key.filter(|key| view.primary_key.as_ref() != Some(key)) {
         Some(key) => match set_primary_key(run, view, key).await? {
@@ -41,8 +43,7 @@ pub(super) async fn create(run: &mut Run<'_>) -> Result<End, Broken> {
         },
         None => view,
     };
-    let changes = mark_made(run, &index);
-    run.finish(changes, vec![(index, Some(view))]).await?;
+    run.finish(Changes::default(), vec![(index, Some(view))]).await?;
     Ok(End::Finished)
 }
 
@@ -185,11 +186,7 @@ pub(super) async fn compact(run: &mut Run<'_>) -> Result<End, Broken> {
 }
 
 /// Sets an index's primary key, durably; doing it again after a crash changes nothing. `None` when it was interrupted.
-async fn set_primary_key(
-    run: &mut Run<'_>,
-    view: Arc<IndexView>,
-    key: String,
-) -> Result<Option<Result<Arc<IndexView>, IndexError>>, Broken> {
+async fn set_primary_key(run: &mut Run<'_>, view: Arc<IndexView>, key: String) -> Result<Found, Broken> {
     let mut batch = operations(run);
     batch.primary_key = Some(Some(key));
     match run.prepare(view, batch).await {

@@ -6,6 +6,7 @@ mod edit;
 mod export;
 mod history;
 mod indexes;
+pub(super) mod made;
 mod settings;
 mod tasks;
 mod topology;
@@ -72,10 +73,11 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Fails all tasks of the batch with one error, and ends it. Where other instances do the same tasks, a want of this one
 /// is no reason to fail: it would miss for ever what they have. The tasks then wait until there is space, files may be opened, or
-/// functions are run again.
+/// functions are run again. Nor does any task fail because the server stops.
 async fn fail_batch(run: &mut Run<'_>, error: IndexError) -> Result<End, Broken> {
     let wanting = matches!(error, IndexError::OutOfSpace | IndexError::TooManyFiles | IndexError::FunctionNotRun(_));
-    if wanting && run.tasks.iter().any(|task| task.network.is_some()) {
+    let is_stopping = matches!(error, IndexError::Stopping(_));
+    if is_stopping || (wanting && run.tasks.iter().any(|task| task.network.is_some())) {
         return retry(run, &error).await;
     }
     run.fail_all(&error);
@@ -94,7 +96,7 @@ async fn not_recorded(run: &Run<'_>, error: ControlError) -> Result<End, Broken>
 /// Puts the tasks of the batch back, to be tried again soon.
 async fn retry(run: &Run<'_>, error: &IndexError) -> Result<End, Broken> {
     let first = run.tasks.first().map(|task| task.uid.0);
-    tracing::error!(%error, first, tasks = run.tasks.len(), "tasks of the network wait until this instance can do them");
+    tracing::error!(%error, first, tasks = run.tasks.len(), "tasks wait until this instance can do them");
     run.plane.pause(RETRY_PAUSE).await;
     Ok(End::Interrupted)
 }
@@ -119,20 +121,23 @@ fn may_create_index(task: &Task) -> bool {
     }
 }
 
+/// An index to work on, or why there is none; `None` when a cancelation came in between.
+type Found = Option<Result<Arc<IndexView>, IndexError>>;
+
 /// The index of this name; made now when there is none and a task of the batch may make it.
-async fn open_or_create(run: &Run<'_>, name: &str) -> Result<Result<Arc<IndexView>, IndexError>, Broken> {
+async fn open_or_create(run: &mut Run<'_>, name: &str) -> Result<Found, Broken> {
     if let Some(view) = run.plane.state().index(name) {
-        return Ok(Ok(view.clone()));
+        return complete(run, name, view.clone()).await;
     }
     if !run.tasks.iter().any(may_create_index) {
-        return Ok(Err(index_not_found(name)));
+        return Ok(Some(Err(index_not_found(name))));
     }
     create_index(run, name).await
 }
 
 /// Makes an index and publishes it. Its entry is durable before its storage is made, so that a crash leaves no storage
 /// without an entry; the entry says that the storage is made once a batch of the index has ended.
-async fn create_index(run: &Run<'_>, name: &str) -> Result<Result<Arc<IndexView>, IndexError>, Broken> {
+async fn create_index(run: &mut Run<'_>, name: &str) -> Result<Found, Broken> {
     let plane = run.plane;
     let (high, low) = (plane.runtime.random_u64(), plane.runtime.random_u64());
     let id = Builder::from_random_bytes((u128::from(high) << 64 | u128::from(low)).to_be_bytes()).into_uuid();
@@ -140,48 +145,55 @@ async fn create_index(run: &Run<'_>, name: &str) -> Result<Result<Arc<IndexView>
     let changes = Changes { indexes: vec![(name.into(), Some(entry.clone()))], ..Changes::default() };
     match plane.store.commit(changes).await {
         Ok(()) => {}
-        Err(ControlError::OutOfSpace) => return Ok(Err(IndexError::OutOfSpace)),
+        Err(ControlError::OutOfSpace) => return Ok(Some(Err(IndexError::OutOfSpace))),
         Err(error) => return Err(Broken(error)),
     }
-    let view = match plane.indexes.create(id, entry.created_at).await {
-        Ok(view) => view,
-        Err(error) => {
-            let changes = Changes { indexes: vec![(name.into(), None)], ..Changes::default() };
-            // The batch that fails by this is committed after it.
-            drop(plane.store.submit(changes));
-            return Ok(Err(error));
-        }
+    let created = match plane.indexes.create(id, entry.created_at).await {
+        Ok(view) => deal_out(run, view).await?,
+        Err(error) => Some(Err(error)),
+    };
+    let Some(Ok(view)) = created else {
+        // The batch that fails or begins again by this is committed after it.
+        let changes = Changes { indexes: vec![(name.into(), None)], dropping: vec![(id, true)], ..Changes::default() };
+        drop(plane.store.submit(changes));
+        run.remove_storage(id).await;
+        return Ok(created);
     };
     plane.entries.borrow_mut().insert(name.into(), entry);
-    let view = match deal_out(run, view).await {
-        Ok(view) => view,
-        Err(error) => return Ok(Err(error)),
-    };
     plane.publish_indexes(vec![(name.into(), Some(view.clone()))]).await;
-    Ok(Ok(view))
+    Ok(Some(Ok(view)))
 }
 
-/// Has a new index know the network shards.
-async fn deal_out(run: &Run<'_>, view: Arc<IndexView>) -> Result<Arc<IndexView>, IndexError> {
+/// Has an index that is there know the network shards, where a crash came between its making and that. While a change of the network
+/// is under way, those that were made before go on with the names that searches still use.
+async fn complete(run: &mut Run<'_>, name: &str, view: Arc<IndexView>) -> Result<Found, Broken> {
+    let is_made = run.plane.entries.borrow().get(name).is_some_and(|entry| entry.made);
+    if is_made && run.plane.change.borrow().is_some() {
+        return Ok(Some(Ok(view)));
+    }
+    let found = deal_out(run, view.clone()).await?;
+    if let Some(Ok(dealt)) = &found
+        && !Arc::ptr_eq(dealt, &view)
+    {
+        run.plane.publish_indexes(vec![(name.into(), Some(dealt.clone()))]).await;
+    }
+    Ok(found)
+}
+
+/// Has an index know the network shards, durably; one that knows them stays as it is.
+async fn deal_out(run: &mut Run<'_>, view: Arc<IndexView>) -> Result<Found, Broken> {
     let mut batch = operations(run);
-    let Some(kept) = batch.kept.clone() else { return Ok(view) };
+    let Some(kept) = batch.kept.clone().filter(|kept| kept.names != view.settings.network_shards) else {
+        return Ok(Some(Ok(view)));
+    };
     let mut settings = (*view.settings).clone();
     settings.network_shards.clone_from(&kept.names);
     batch.settings = Some(Arc::new(settings));
-    let prepared = run.plane.indexes.prepare(view, batch).await?;
-    prepared.commit(Vec::new()).await
-}
-
-/// The change that says that an index's storage is made, where that is not said yet.
-fn mark_made(run: &Run<'_>, name: &str) -> Changes {
-    let mut changes = Changes::default();
-    if let Some(entry) = run.plane.entries.borrow_mut().get_mut(name)
-        && !entry.made
-    {
-        entry.made = true;
-        changes.indexes.push((name.into(), Some(entry.clone())));
+    match run.prepare(view, batch).await {
+        Some(Ok(prepared)) => run.commit_step(prepared).await.map(Some),
+        Some(Err(error)) => Ok(Some(Err(error))),
+        None => Ok(None),
     }
-    changes
 }
 
 /// A batch for the engine that does nothing yet.

@@ -17,8 +17,9 @@ use crate::tasks::worker::{Broken, End, Run, fail, task_error};
 /// Applies the changes in order; one that is refused fails by itself. With `clear`, all documents are deleted too.
 pub(super) async fn apply(run: &mut Run<'_>, name: &str, clear: bool) -> Result<End, Broken> {
     let view = match open_or_create(run, name).await? {
-        Ok(view) => view,
-        Err(error) => return fail_batch(run, error).await,
+        Some(Ok(view)) => view,
+        Some(Err(error)) => return fail_batch(run, error).await,
+        None => return Ok(End::Interrupted),
     };
     let changes: Vec<SettingsPatch> = run.tasks.iter().filter_map(change_of).cloned().collect();
     let before = view.settings.clone();

@@ -1,10 +1,13 @@
 //! Whole histories of tasks, with indexes that only know ids.
 
+mod made;
+
 use std::rc::Rc;
 
 use serde_json::{Value, json};
 use storage_engine::io::sim::{Faults, SimDisk};
 
+use crate::control::indexes::IndexError;
 use crate::control::testing::{Fuse, Instance, NO_LIMITS, Stop, World, add, clear, remove};
 use crate::control::{ControlChange, Features, FeaturesPatch};
 use crate::tasks::batch::EmbedderRequests;
@@ -190,6 +193,15 @@ fn a_cancelation_stops_the_batch_in_progress() {
     instance.runtime.settle();
     assert_eq!(instance.fates(0..3), ["succeeded@1 1", "canceled@0 0", "succeeded@0 1"]);
     assert_eq!(instance.ids("a").unwrap(), ["1"]);
+}
+
+/// While the server stops, cores leave one after another; a batch that then misses one must not end its tasks for good.
+#[test]
+fn tasks_outlive_a_stop_in_the_middle_of_their_batch() {
+    let world = World::new();
+    world.indexes.failure.replace(Some(IndexError::Stopping("core 1 is shutting down".into())));
+    let instance = processed(&world, vec![add("a", r#"[{"id":1}]"#)]);
+    assert_eq!(instance.fates(0..1), ["succeeded@0 1"]);
 }
 
 /// As an embedder does for the batch in progress: one request more, which fails.
