@@ -163,6 +163,8 @@ pub fn prepare_open_files() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -190,11 +192,11 @@ mod tests {
         let path = folder.path();
         assert!(check_database(path).is_ok());
         std::fs::create_dir(path.join("tasks")).unwrap();
-        std::fs::write(path.join("tasks/data.mdb"), "").unwrap();
-        std::fs::write(path.join("VERSION"), "1.41.0\n").unwrap();
+        File::create(path.join("tasks/data.mdb")).unwrap();
+        File::create(path.join("VERSION")).unwrap().write_all(b"1.41.0\n").unwrap();
         let error = check_database(path).unwrap_err().to_string();
         assert!(error.contains("1.41.0") && error.contains("--import-dump"), "{error}");
-        std::fs::write(store_path(path), "").unwrap();
+        File::create(store_path(path)).unwrap();
         assert!(check_database(path).is_ok(), "both are there: ours is used");
     }
 

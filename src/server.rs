@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,9 @@ pub fn run_process() -> ExitCode {
 
 type StartError = Box<dyn std::error::Error>;
 
+/// The sockets of each core, and the addresses that they have.
+type Sockets = (Vec<CoreListeners>, Vec<SocketAddr>);
+
 fn run(options: Options) -> Result<u8, StartError> {
     match master_key::check(&options, &master_key::generate()) {
         MasterKeyAdvice::Fine => {}
@@ -65,18 +68,21 @@ fn run(options: Options) -> Result<u8, StartError> {
     let open_files = preflight::prepare_open_files();
     preflight::check_io_uring()?;
     let tls = Tls::load(&options.tls)?;
+    let core_count = options.cores.unwrap_or_else(|| default_core_count(&host_cpus()));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         db_path = %options.db_path.display(),
-        cores = options.cores.unwrap_or_else(|| default_core_count(&host_cpus())),
+        cores = core_count,
         memory_mib = memory_bytes() >> 20,
         "starting"
     );
     let lock = preflight::lock_directory(&options.db_path)?;
     preflight::check_database(&options.db_path)?;
     Morphology::load(options.japanese_dictionary.as_deref(), options.korean_dictionary.as_deref())?.install();
+    // Before an import, which may be long, and would be for nothing where the address is taken.
+    let sockets = bind_when_free(&options.http_addr, core_count)?;
     let import = imports::begin(&options, lock.is_new())?;
-    let served = serve(options, import.clone(), open_files, tls);
+    let served = serve(options, import.clone(), (open_files, core_count), (sockets, tls));
     if let Some(import) = import {
         import.undo_after_failure();
     }
@@ -84,12 +90,14 @@ fn run(options: Options) -> Result<u8, StartError> {
 }
 
 /// Runs the cores until the stop.
-fn serve(options: Options, import: Option<Import>, open_files: u64, tls: Option<Tls>) -> Result<u8, StartError> {
-    let core_count = options.cores.unwrap_or_else(|| default_core_count(&host_cpus()));
+fn serve(
+    options: Options,
+    import: Option<Import>,
+    (open_files, core_count): (u64, u16),
+    ((listeners, addresses), tls): (Sockets, Option<Tls>),
+) -> Result<u8, StartError> {
     let limits = limits(&options, open_files, core_count);
-    let (listeners, addresses) = bind_when_free(&options.http_addr, core_count)?;
     let stop = StopSignal::install()?;
-    let scheme = if tls.is_some() { "https" } else { "http" };
     let shared = Arc::new(Shared {
         options: Arc::new(options),
         names: Names::start()?,
@@ -99,6 +107,8 @@ fn serve(options: Options, import: Option<Import>, open_files: u64, tls: Option<
         listeners: Mutex::new(listeners.into_iter().map(Some).collect()),
         stop: stop.flag(),
         attendance: Attendance::of(core_count),
+        addresses,
+        opening: AtomicU16::new(core_count),
         failure: Mutex::new(None),
     });
     let cores_shared = shared.clone();
@@ -106,9 +116,6 @@ fn serve(options: Options, import: Option<Import>, open_files: u64, tls: Option<
     let defaults = CoresConfig::new(Arc::new(|_| Rc::new(UringDisk)));
     let config = CoresConfig { cores: Some(core_count), idle_spin, ..defaults };
     let cores = run_cores(config, move |runtime, mesh| start_core(cores_shared.clone(), runtime, mesh))?;
-    for address in &addresses {
-        tracing::info!("listening on {scheme}://{address}");
-    }
     let failed = cores.join();
     if let Some(cause) = shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
         return Err(cause.into());
@@ -124,7 +131,7 @@ fn serve(options: Options, import: Option<Import>, open_files: u64, tls: Option<
 
 /// Binds the address, waiting a while for it: the kernel takes down the sockets of a killed process only when its rings are
 /// gone, some time after the process itself, and whoever restarts a server does not wait for that.
-fn bind_when_free(address: &str, core_count: u16) -> Result<(Vec<CoreListeners>, Vec<SocketAddr>), BindError> {
+fn bind_when_free(address: &str, core_count: u16) -> Result<Sockets, BindError> {
     let give_up = Instant::now() + ADDRESS_WAIT;
     loop {
         match crate::net::bind(address, core_count) {
@@ -151,6 +158,9 @@ struct Shared {
     stop: Arc<AtomicBool>,
     /// Which cores are needed while the server stops.
     attendance: Arc<Attendance>,
+    addresses: Vec<SocketAddr>,
+    /// Cores that do not serve yet.
+    opening: AtomicU16,
     /// Why the server stops by itself.
     failure: Mutex<Option<String>>,
 }
@@ -161,6 +171,14 @@ impl Shared {
         tracing::error!(cause, "the server stops");
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// A core is about to listen. The last one tells it.
+    fn begin_to_listen(&self) {
+        if self.opening.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let scheme = if self.tls.is_some() { "https" } else { "http" };
+            self.addresses.iter().for_each(|address| tracing::info!("listening on {scheme}://{address}"));
+        }
     }
 
     fn take_listeners(&self, core: usize) -> Option<CoreListeners> {
@@ -176,6 +194,7 @@ async fn start_core(shared: Arc<Shared>, runtime: Rc<dyn Runtime>, mesh: Mesh<Qu
     let Some(app) = start_app(&shared, &runtime, mesh).await else { return };
     let net = CoreNet::among(Rc::new(Router::new(app, crate::api::routes())), shared.limits.clone(), &place);
     let tls = shared.tls.as_ref().map(Tls::for_core);
+    shared.begin_to_listen();
     if let Err(error) = serve_core(runtime, net, listeners, tls, shared.stop.clone(), place).await {
         shared.fail(format!("a core cannot listen: {error}"));
     }

@@ -132,7 +132,7 @@ impl EditFunction {
         if left.is_null() || left.is_undefined() {
             return Ok(None);
         }
-        outcome::Copier::new(&*self.is_unwanted).to_json(&left, 0).map(Some)
+        outcome::Copier::new(&*self.is_unwanted).copy(&left, 0).map(Some)
     }
 }
 

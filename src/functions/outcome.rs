@@ -39,7 +39,7 @@ impl<'a> Copier<'a> {
     }
 
     /// A JavaScript value as JSON. Members that are undefined are left out, as JSON's own writer does.
-    pub(super) fn to_json<'js>(&mut self, value: &rquickjs::Value<'js>, depth: usize) -> Result<Value, UserError> {
+    pub(super) fn copy<'js>(&mut self, value: &rquickjs::Value<'js>, depth: usize) -> Result<Value, UserError> {
         if depth > DEPTH_MAX {
             return Err(failed(format!("the document is nested deeper than {DEPTH_MAX} levels, or holds itself")));
         }
@@ -62,7 +62,7 @@ impl<'a> Copier<'a> {
                 // Not more room than there are items: an array takes what they count for.
                 let mut copied = Vec::with_capacity(items.len());
                 for at in 0..items.len() {
-                    copied.push(self.to_json(&items.get(at).map_err(broken)?, depth + 1)?);
+                    copied.push(self.copy(&items.get(at).map_err(broken)?, depth + 1)?);
                 }
                 Ok(Value::Array(copied))
             }
@@ -74,7 +74,7 @@ impl<'a> Copier<'a> {
                     let (name, member) = entry.map_err(broken)?;
                     if !member.is_undefined() {
                         self.take(MEMBER_BYTES + name.len())?;
-                        fields.insert(name, self.to_json(&member, depth + 1)?);
+                        fields.insert(name, self.copy(&member, depth + 1)?);
                     }
                 }
                 Ok(Value::Object(fields))

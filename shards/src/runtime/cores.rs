@@ -77,7 +77,7 @@ pub enum StartError {
     #[error(
         "core {core} may lock no more memory, of which {cores} cores need {} MiB; raise the limit (ulimit -l unlimited, or \
          LimitMEMLOCK=infinity in the unit), or give fewer cores",
-        u64::from(*cores) * EXECUTOR_LOCKED_BYTES >> 20
+        (u64::from(*cores) * EXECUTOR_LOCKED_BYTES) >> 20
     )]
     LockedMemoryOfCores {
         /// The first without.
@@ -100,9 +100,9 @@ pub enum StartError {
 
 /// An executor that has not run for so long is taken to be asleep.
 const ASLEEP_AFTER: Duration = Duration::from_secs(1);
-/// How long a core looks for work before it sleeps. A search takes two cores some tens of microseconds each, and most of what its
 /// How errors of the executor say that the system gave no memory.
 const OUT_OF_MEMORY: &str = "os error 12";
+/// How long a core looks for work before it sleeps. A search takes two cores some tens of microseconds each, and most of what its
 /// client waited for was that they woke up. Twice as long gained nothing, half as long two thirds of it.
 const IDLE_SPIN: Duration = Duration::from_micros(100);
 /// Executors started for one core before that counts as a failure.
