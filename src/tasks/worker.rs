@@ -382,37 +382,35 @@ fn tell_end(batch: &Batch, tasks: &[Rc<Task>]) {
     let (uid, total) = (batch.uid.0, batch.stats.total);
     let kinds = batch.stats.kinds.keys().map(|kind| kind.name()).collect::<Vec<_>>().join(",");
     let index = batch.stats.indexes.keys().take(LOGGED_INDEXES_MAX).cloned().collect::<Vec<_>>().join(",");
-    let failed = tasks.iter().find_map(|task| Some((task.uid.0, task.error.as_ref()?)));
-    let Some((task, TaskError { code, message })) = failed else {
-        let took = batch.finished_at.map_or(0, |end| (end.0 - batch.started_at.0) / 1_000_000);
+    let failed = batch.stats.status.get(&Status::Failed).copied().unwrap_or(0);
+    // Of very many tasks without a failure none need be looked at.
+    let first = match failed {
+        0 => None,
+        _ => tasks.iter().find_map(|task| Some((task.uid.0, task.error.as_ref()?))),
+    };
+    let Some((task, TaskError { code, message })) = first else {
+        let took = batch.finished_at.map_or(0, |end| end.since(batch.started_at).as_millis());
         tracing::info!(batch = uid, kinds, index, tasks = total, milliseconds = took, "a batch has ended");
         return;
     };
-    let failed = batch.stats.status.get(&Status::Failed).copied().unwrap_or(0);
-    if OWN_FAULTS.contains(&code.as_str()) {
-        tracing::error!(
-            batch = uid,
-            kinds,
-            index,
-            tasks = total,
-            failed,
-            task,
-            code,
-            why = message,
-            "tasks have failed"
-        );
-    } else {
-        tracing::warn!(
-            batch = uid,
-            kinds,
-            index,
-            tasks = total,
-            failed,
-            task,
-            code,
-            why = message,
-            "tasks have failed"
-        );
+    macro_rules! tell {
+        ($level:ident) => {
+            tracing::$level!(
+                batch = uid,
+                kinds,
+                index,
+                tasks = total,
+                failed,
+                task,
+                code,
+                why = message,
+                "tasks have failed"
+            )
+        };
+    }
+    match OWN_FAULTS.contains(&code.as_str()) {
+        true => tell!(error),
+        false => tell!(warn),
     }
 }
 

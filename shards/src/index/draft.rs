@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ahash::AHashSet;
 use roaring::RoaringBitmap;
 use storage_engine::{ReadTree, Snapshot};
 
@@ -233,7 +232,7 @@ impl Draft {
         kept: Option<&KeptShards>,
     ) -> Result<OpOutcome, OpError> {
         let mut distinct = RoaringBitmap::new();
-        let mut passed_over: AHashSet<String> = AHashSet::new();
+        let mut passed_over: BTreeSet<String> = BTreeSet::new();
         for (id, change) in documents {
             if kept.is_some_and(|kept| !kept.keeps(&id)) {
                 continue;
@@ -270,7 +269,7 @@ impl Draft {
         if addition.skip_creation || self.settings.embedders.values().all(|embedder| !is_user_provided(embedder)) {
             return Ok(());
         }
-        let mut seen: AHashSet<&str> = AHashSet::new();
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
         for (id, change) in documents.chunks().flatten() {
             // Of a document that comes twice, without vectors, the first is the new one.
             if kept.is_none_or(|kept| kept.keeps(id))

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use ahash::AHashMap;
 use roaring::RoaringBitmap;
 
 use super::plan::{Change, stored};
@@ -68,7 +67,8 @@ impl Versions {
             return Ok(Ok(found));
         }
         let mut settled = Admitted::default();
-        let mut places: AHashMap<Box<str>, u32> = AHashMap::new();
+        // A table that grows moves all that it holds at once; there may be hundreds of thousands.
+        let mut places: BTreeMap<Box<str>, u32> = BTreeMap::new();
         let mut faults: BTreeMap<u32, UserError> = BTreeMap::new();
         for (at, (id, change)) in (0..).zip(found) {
             let place = match places.get(id.as_str()) {

@@ -17,6 +17,14 @@ fn numbered(count: u32, word: &str) -> BatchOp {
     add(Method::Replace, &json!(documents))
 }
 
+/// Prepares a batch, and makes it durable in one of its partitions alone.
+async fn commit_in_partition_1(bench: &Bench, view: &IndexView, layout: u32) {
+    let prepared = bench.engine.prepare(view, batch(vec![numbered(20, "new")])).await.unwrap();
+    let place = Place { index: INDEX, layout, partition: PartitionNo(1) };
+    let answer = bench.engine.ask_partition(place, PartitionQuestion::Commit(prepared.epoch)).await;
+    assert!(matches!(answer, Ok(Answer::Done)));
+}
+
 /// Partition 1 made its state durable, partition 0 did not: the commit never happened, and the epoch can be used again.
 #[test]
 fn a_crash_before_the_commit_of_partition_0_loses_the_whole_batch() {
@@ -24,10 +32,7 @@ fn a_crash_before_the_commit_of_partition_0_loses_the_whole_batch() {
     run(&disk, 1, 2, config(Some(3), 0), |bench| async move {
         let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
         let (view, _) = bench.batch(&view, batch(vec![numbered(10, "old")])).await;
-        let prepared = bench.engine.prepare(&view, batch(vec![numbered(20, "new")])).await.unwrap();
-        let place = Place { index: INDEX, layout: view.layout, partition: PartitionNo(1) };
-        let answer = bench.engine.ask_partition(place, PartitionQuestion::Commit(prepared.epoch)).await;
-        assert!(matches!(answer, Ok(Answer::Done)));
+        commit_in_partition_1(&bench, &view, view.layout).await;
     });
     run(&disk, 2, 2, config(Some(3), 0), |bench| async move {
         let (view, record) = bench.engine.open_index(INDEX).await.unwrap();
@@ -52,10 +57,7 @@ fn a_crash_while_an_index_is_spread_leaves_the_old_layout() {
     run(&disk, 1, 2, config(None, 10), |bench| async move {
         let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
         let (view, _) = bench.batch(&view, batch(vec![numbered(10, "old")])).await;
-        let prepared = bench.engine.prepare(&view, batch(vec![numbered(20, "new")])).await.unwrap();
-        let place = Place { index: INDEX, layout: view.layout + 1, partition: PartitionNo(1) };
-        let answer = bench.engine.ask_partition(place, PartitionQuestion::Commit(prepared.epoch)).await;
-        assert!(matches!(answer, Ok(Answer::Done)));
+        commit_in_partition_1(&bench, &view, view.layout + 1).await;
     });
     run(&disk, 2, 2, config(None, 10), |bench| async move {
         let (view, _) = bench.engine.open_index(INDEX).await.unwrap();
@@ -140,10 +142,7 @@ fn a_compaction_first_takes_back_what_was_not_committed() {
     run(&disk, 1, 2, config(Some(3), 0), |bench| async move {
         let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
         let (view, _) = bench.batch(&view, batch(vec![numbered(10, "old")])).await;
-        let prepared = bench.engine.prepare(&view, batch(vec![numbered(20, "new")])).await.unwrap();
-        let place = Place { index: INDEX, layout: view.layout, partition: PartitionNo(1) };
-        let answer = bench.engine.ask_partition(place, PartitionQuestion::Commit(prepared.epoch)).await;
-        assert!(matches!(answer, Ok(Answer::Done)));
+        commit_in_partition_1(&bench, &view, view.layout).await;
         bench.engine.compact(&view).await.unwrap();
         assert_eq!(bench.documents(&view).await.len(), 10);
         let (view, _) = bench.batch(&view, batch(vec![numbered(5, "newer")])).await;
