@@ -5,9 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use shards::runtime::Backend;
 use storage_engine::io::folders;
 
 use crate::control::plane::store_path;
+use crate::options::values::IoBackend;
 
 /// Open files below which a warning is due: every connection, partition and log segment takes one.
 const OPEN_FILES_WANTED: u64 = 10_000;
@@ -24,7 +26,8 @@ pub enum PreflightError {
     /// The kernel or a sandbox refuses io_uring.
     #[error(
         "io_uring is refused here ({source}): in a container, start it with the seccomp profile that comes with the server \
-         (docker run --security-opt seccomp=tuning/seccomp-io_uring.json; see tuning/README.md); on a host, set `sysctl kernel.io_uring_disabled=0`"
+         (docker run --security-opt seccomp=tuning/seccomp-io_uring.json; see tuning/README.md); on a host, set \
+         `sysctl kernel.io_uring_disabled=0`"
     )]
     IoUring {
         /// What the kernel said.
@@ -80,11 +83,37 @@ impl DirectoryLock {
     }
 }
 
-/// Checks that a ring can be made.
-pub fn check_io_uring() -> Result<(), PreflightError> {
+/// What the cores are to run on: io_uring where it works and is not forbidden by the options, else epoll.
+///
+/// # Errors
+/// io_uring is asked for and does not work.
+pub fn backend(wanted: IoBackend) -> Result<Backend, PreflightError> {
+    match wanted {
+        IoBackend::Epoll => Ok(Backend::Epoll),
+        IoBackend::IoUring => check_io_uring().map(|()| Backend::IoUring),
+        IoBackend::Auto => {
+            let Err(refused) = check_io_uring() else { return Ok(Backend::IoUring) };
+            tracing::warn!("the server runs on epoll, and reads files by threads: {refused}");
+            Ok(Backend::Epoll)
+        }
+    }
+}
+
+/// Has a ring do nothing once: the calls it is made of may be refused each by itself.
+fn try_ring() -> io::Result<()> {
+    let mut ring = io_uring::IoUring::new(2)?;
+    ring.submitter().register_probe(&mut io_uring::Probe::new())?;
+    let nothing = io_uring::opcode::Nop::new().build();
+    // SAFETY: an operation that does nothing refers to no memory.
+    unsafe { ring.submission().push(&nothing) }.map_err(io::Error::other)?;
+    ring.submit_and_wait(1).map(drop)
+}
+
+/// Checks that a ring can be made and works.
+fn check_io_uring() -> Result<(), PreflightError> {
     let give_up = Instant::now() + RING_WAIT;
     loop {
-        let Err(source) = io_uring::IoUring::new(2) else { return Ok(()) };
+        let Err(source) = try_ring() else { return Ok(()) };
         if source.raw_os_error() != Some(libc::ENOMEM) {
             return Err(PreflightError::IoUring { source });
         }

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::{Either, select};
 use shards::mesh::Mesh;
 use shards::placement::{default_core_count, host_cpus, memory_bytes};
-use shards::runtime::{CoresConfig, Runtime, run_cores};
+use shards::runtime::{Backend, CoresConfig, DiskFactory, Runtime, run_cores};
 use shards::text::morphology::Morphology;
+use storage_engine::io::blocking::BlockingDisk;
 use storage_engine::io::uring::UringDisk;
 
 use crate::api::router::Router;
@@ -66,7 +67,7 @@ fn run(options: Options) -> Result<u8, StartError> {
         MasterKeyAdvice::Refuse(text) => return Err(text.into()),
     }
     let open_files = preflight::prepare_open_files();
-    preflight::check_io_uring()?;
+    let backend = preflight::backend(options.io_backend)?;
     let tls = Tls::load(&options.tls)?;
     let core_count = options.cores.unwrap_or_else(|| default_core_count(&host_cpus()));
     tracing::info!(
@@ -82,7 +83,7 @@ fn run(options: Options) -> Result<u8, StartError> {
     // Before an import, which may be long, and would be for nothing where the address is taken.
     let sockets = bind_when_free(&options.http_addr, core_count)?;
     let import = imports::begin(&options, lock.is_new())?;
-    let served = serve(options, import.clone(), (open_files, core_count), (sockets, tls));
+    let served = serve(options, import.clone(), (open_files, core_count, backend), (sockets, tls));
     if let Some(import) = import {
         import.undo_after_failure();
     }
@@ -93,7 +94,7 @@ fn run(options: Options) -> Result<u8, StartError> {
 fn serve(
     options: Options,
     import: Option<Import>,
-    (open_files, core_count): (u64, u16),
+    (open_files, core_count, backend): (u64, u16, Backend),
     ((listeners, addresses), tls): (Sockets, Option<Tls>),
 ) -> Result<u8, StartError> {
     let limits = limits(&options, open_files, core_count);
@@ -113,8 +114,7 @@ fn serve(
     });
     let cores_shared = shared.clone();
     let idle_spin = cores_shared.options.idle_spin;
-    let defaults = CoresConfig::new(Arc::new(|_| Rc::new(UringDisk)));
-    let config = CoresConfig { cores: Some(core_count), idle_spin, ..defaults };
+    let config = CoresConfig { backend, cores: Some(core_count), idle_spin, ..CoresConfig::new(disk(backend)) };
     let cores = run_cores(config, move |runtime, mesh| start_core(cores_shared.clone(), runtime, mesh))?;
     let failed = cores.join();
     if let Some(cause) = shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -142,6 +142,14 @@ fn bind_when_free(address: &str, core_count: u16) -> Result<Sockets, BindError> 
             }
             bound => return bound,
         }
+    }
+}
+
+/// The files that suit what the cores run on.
+fn disk(backend: Backend) -> DiskFactory {
+    match backend {
+        Backend::IoUring => Arc::new(|_| Rc::new(UringDisk)),
+        Backend::Epoll => Arc::new(|_| Rc::new(BlockingDisk)),
     }
 }
 

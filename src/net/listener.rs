@@ -5,7 +5,6 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{FromRawFd, IntoRawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +12,8 @@ use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
 use futures_util::future::poll_fn;
-use glommio::net::{TcpListener, TcpStream};
 use shards::ids::CoreId;
-use shards::runtime::{Queue, Runtime};
+use shards::runtime::{Listener, Queue, Runtime, Stream};
 use socket2::{Domain, Protocol, Socket, Type};
 use time::OffsetDateTime;
 
@@ -156,7 +154,8 @@ pub async fn serve_core(
     tick();
     for socket in listeners.sockets {
         socket.listen(BACKLOG)?;
-        runtime.spawn(Queue::Search, Box::pin(accept_loop(runtime.clone(), net.clone(), socket, tls.clone())));
+        let listener = runtime.listen(socket.into())?;
+        runtime.spawn(Queue::Search, Box::pin(accept_loop(runtime.clone(), net.clone(), listener, tls.clone())));
     }
     while !stop.load(Ordering::Relaxed) {
         runtime.sleep(TICK).await;
@@ -178,9 +177,7 @@ pub async fn serve_core(
     }
 }
 
-async fn accept_loop(runtime: Rc<dyn Runtime>, net: Rc<CoreNet>, socket: Socket, tls: Option<CoreTls>) {
-    // SAFETY: `into_raw_fd` gives up the only owner of this open, listening socket, and the listener becomes the next one.
-    let listener = unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) };
+async fn accept_loop(runtime: Rc<dyn Runtime>, net: Rc<CoreNet>, listener: Listener, tls: Option<CoreTls>) {
     loop {
         poll_fn(|context| net.poll_room(context)).await;
         let draining = async {
@@ -190,8 +187,6 @@ async fn accept_loop(runtime: Rc<dyn Runtime>, net: Rc<CoreNet>, socket: Socket,
         match or(draining, async { Some(listener.accept().await) }).await {
             None => return,
             Some(Ok(stream)) => {
-                // Answers are written whole, so waiting to fill a packet could only delay them.
-                let _ = stream.set_nodelay(true);
                 let watch = net.watch();
                 runtime.spawn(Queue::Search, Box::pin(serve_stream(net.clone(), watch, stream, tls.clone())));
             }
@@ -203,7 +198,7 @@ async fn accept_loop(runtime: Rc<dyn Runtime>, net: Rc<CoreNet>, socket: Socket,
     }
 }
 
-async fn serve_stream(net: Rc<CoreNet>, watch: WatchGuard, stream: TcpStream, tls: Option<CoreTls>) {
+async fn serve_stream(net: Rc<CoreNet>, watch: WatchGuard, stream: Stream, tls: Option<CoreTls>) {
     match tls {
         None => serve(net, watch, stream).await,
         // Boxed, so that plain connections are not as large as those with TLS.
@@ -211,7 +206,7 @@ async fn serve_stream(net: Rc<CoreNet>, watch: WatchGuard, stream: TcpStream, tl
     }
 }
 
-async fn serve_tls(net: Rc<CoreNet>, watch: WatchGuard, stream: TcpStream, tls: CoreTls) {
+async fn serve_tls(net: Rc<CoreNet>, watch: WatchGuard, stream: Stream, tls: CoreTls) {
     match tls::accept(&tls, &watch, stream).await {
         Ok(stream) => serve(net, watch, stream).await,
         Err(error) => tracing::debug!(%error, "a TLS handshake failed"),

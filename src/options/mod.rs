@@ -12,7 +12,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use self::layers::{Env, Layer, env_value};
-use self::values::{AllowedNetworks, ByteSize, Environment, LogLevel, LogsMode, UrlText};
+use self::values::{AllowedNetworks, ByteSize, Environment, IoBackend, LogLevel, LogsMode, UrlText};
 use crate::embedders::EmbedderOptions;
 use crate::net::tls::TlsOptions;
 use crate::outgoing::{Url, is_header_value};
@@ -89,6 +89,8 @@ pub struct Options {
     pub partitions: Option<u16>,
     /// How long a core looks for work before it sleeps; `None` for what suits the machine.
     pub idle_spin: Option<Duration>,
+    /// What the cores run on.
+    pub io_backend: IoBackend,
     /// Folder of the dictionary for Japanese.
     pub japanese_dictionary: Option<PathBuf>,
     /// Folder of the dictionary for Korean.
@@ -264,6 +266,7 @@ impl Values {
             cores: self.at_least_one("cores")?,
             partitions: self.at_least_one("partitions")?,
             idle_spin: self.value::<u32>("idle-spin-us")?.map(|us| Duration::from_micros(us.into())),
+            io_backend: self.required("io-backend")?,
             japanese_dictionary: self.path("japanese-dictionary"),
             korean_dictionary: self.path("korean-dictionary"),
             payload_bytes_max: self.required::<ByteSize>("http-payload-size-limit")?.0,

@@ -79,6 +79,7 @@ pub const FLAGS: &[Flag] = &[
         "",
         "Microseconds that a core looks for work before it sleeps; by default 100 where the cores have all processors",
     ),
+    flag("io-backend", Kind::Text, "auto", "auto, io_uring or epoll; auto takes epoll where io_uring is refused"),
     flag("japanese-dictionary", Kind::Path, "", "Folder of a lindera dictionary by which Japanese is cut into words"),
     flag("korean-dictionary", Kind::Path, "", "Folder of a lindera dictionary by which Korean is cut into words"),
     flag("no-analytics", Kind::Switch, "", "Accepted; nothing is ever sent"),

@@ -34,7 +34,7 @@ fn defaults_are_those_of_the_table() {
     assert_eq!(options.http_addr, "localhost:7700");
     assert_eq!(options.payload_bytes_max, 100_000_000);
     assert_eq!((options.master_key, options.cores, options.snapshot_interval_seconds), (None, None, None));
-    assert_eq!((options.idle_spin, options.partitions), (None, None));
+    assert_eq!((options.idle_spin, options.partitions, options.io_backend), (None, None, IoBackend::Auto));
     assert_eq!((options.search_queue_max, options.searches_per_core, options.drop_search_after_seconds), (1000, 4, 60));
     assert_eq!((options.remote_search_seconds, options.proxy_connect_seconds), (25, 3));
 }

@@ -122,6 +122,30 @@ impl FromStr for LogsMode {
     }
 }
 
+/// What the cores run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoBackend {
+    /// io_uring, and epoll where that is refused.
+    Auto,
+    /// io_uring, or no start.
+    IoUring,
+    /// epoll.
+    Epoll,
+}
+
+impl FromStr for IoBackend {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<IoBackend, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "auto" => Ok(IoBackend::Auto),
+            "io_uring" => Ok(IoBackend::IoUring),
+            "epoll" => Ok(IoBackend::Epoll),
+            _ => Err(format!("`{text}` is none of auto, io_uring and epoll")),
+        }
+    }
+}
+
 /// A range of addresses: those whose first `prefix` bits are those of `address`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpNetwork {
@@ -274,6 +298,8 @@ mod tests {
         assert_eq!("Trace".parse(), Ok(LogLevel::Trace));
         assert!("loud".parse::<LogLevel>().is_err());
         assert_eq!("json".parse(), Ok(LogsMode::Json));
+        assert_eq!("IO_URING".parse(), Ok(IoBackend::IoUring));
+        assert!("kqueue".parse::<IoBackend>().is_err());
         assert!("PRODUCTION".parse::<Environment>().is_err());
         assert!("nope".parse::<UrlText>().is_err() && "http://h.example".parse::<UrlText>().is_ok());
     }

@@ -1,4 +1,4 @@
-//! The network as a client reaches it, and the real one: the system's resolver and the executor's sockets.
+//! The network as a client reaches it, and the real one: the system's resolver and the core's sockets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use futures_util::future::{FutureExt, LocalBoxFuture};
-use glommio::net::TcpStream;
 use shards::runtime::Runtime;
 
 use super::names::{LookUpError, Names};
@@ -35,7 +34,7 @@ pub struct SystemSockets {
 }
 
 impl SystemSockets {
-    /// For the core of this runtime, which runs on the executor.
+    /// For the core of this runtime.
     pub fn new(runtime: Rc<dyn Runtime>, names: Names) -> Self {
         Self { runtime, names }
     }
@@ -57,12 +56,7 @@ impl Sockets for SystemSockets {
     }
 
     fn connect(&self, address: SocketAddr) -> LocalBoxFuture<'static, io::Result<Box<dyn Socket>>> {
-        async move {
-            let stream = TcpStream::connect(address).await.map_err(io::Error::from)?;
-            // Requests are written whole, so waiting to fill a packet could only delay them.
-            let _ = stream.set_nodelay(true);
-            Ok(Box::new(stream) as Box<dyn Socket>)
-        }
-        .boxed_local()
+        let connecting = self.runtime.connect(address);
+        async move { Ok(Box::new(connecting.await?) as Box<dyn Socket>) }.boxed_local()
     }
 }

@@ -2,21 +2,16 @@
 
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use glommio::{ExecutorJoinHandle, GlommioError, LocalExecutorBuilder, Placement, PoolPlacement};
 use storage_engine::Disk;
 
-use super::glommio::{GlommioRuntime, PREEMPTION};
-use super::host::{
-    EXECUTOR_LOCKED_BYTES, MEMLOCK_BYTES_MIN, forbid_huge_pages, io_memory_bytes, raise_memlock, register_membarrier,
-};
-use super::pulse::Pulse;
+use super::host::{EXECUTOR_LOCKED_BYTES, forbid_huge_pages};
 use super::side_threads::SideThreads;
 use super::untrusted::{Bounds, UntrustedThreads};
-use super::{Runtime, catch_panic};
+use super::{Runtime, catch_panic, epoll, panic_text, uring};
 use crate::ids::CoreId;
 use crate::mesh::{CloseOnDrop, IN_FLIGHT_MAX, Mesh, Port, ports};
 use crate::placement::{default_core_count, host_cpus};
@@ -24,9 +19,20 @@ use crate::placement::{default_core_count, host_cpus};
 /// Makes a core's disk, on that core.
 pub type DiskFactory = Arc<dyn Fn(CoreId) -> Rc<dyn Disk> + Send + Sync>;
 
+/// How cores wait for sockets, timers and files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// glommio's executors, over io_uring.
+    IoUring,
+    /// Executors of our own, over epoll and helper threads: for where io_uring is refused.
+    Epoll,
+}
+
 /// How the cores run.
 #[derive(Clone)]
 pub struct CoresConfig {
+    /// What they run on.
+    pub backend: Backend,
     /// How many; `None` for one per processor, within the cgroup's quota. More than processors is allowed, for tests.
     pub cores: Option<u16>,
     /// Binds each core to a processor. Ignored where that only hurts: under a quota, or with more cores than processors or fewer.
@@ -48,6 +54,7 @@ impl CoresConfig {
     /// The defaults, over a disk.
     pub fn new(disk: DiskFactory) -> Self {
         Self {
+            backend: Backend::IoUring,
             cores: None,
             pin: true,
             idle_spin: None,
@@ -98,22 +105,33 @@ pub enum StartError {
     },
 }
 
-/// An executor that has not run for so long is taken to be asleep.
-const ASLEEP_AFTER: Duration = Duration::from_secs(1);
 /// How errors of the executor say that the system gave no memory.
 const OUT_OF_MEMORY: &str = "os error 12";
 /// How long a core looks for work before it sleeps. A search takes two cores some tens of microseconds each, and most of what its
 /// client waited for was that they woke up. Twice as long gained nothing, half as long two thirds of it.
 const IDLE_SPIN: Duration = Duration::from_micros(100);
-/// Executors started for one core before that counts as a failure.
-const ATTEMPTS_MAX: usize = 20;
-
 /// How a core ended: what its panic said, if one ended it.
-type Ended = Option<String>;
+pub(super) type Ended = Option<String>;
+
+/// A core's thread.
+pub(super) enum SeatedThread {
+    Uring(glommio::ExecutorJoinHandle<Ended>),
+    Epoll(std::thread::JoinHandle<Ended>),
+}
+
+impl SeatedThread {
+    /// Waits for its end. The error: it did not begin, or its executor failed.
+    fn join(self) -> Result<Ended, String> {
+        match self {
+            Self::Uring(thread) => thread.join().map_err(|error| error.to_string()),
+            Self::Epoll(thread) => thread.join().map_err(|panic| panic_text(&*panic)),
+        }
+    }
+}
 
 /// The running cores.
 pub struct CoresHandle {
-    threads: Vec<ExecutorJoinHandle<Ended>>,
+    threads: Vec<SeatedThread>,
 }
 
 impl CoresHandle {
@@ -130,7 +148,7 @@ impl CoresHandle {
             match thread.join() {
                 Ok(None) => {}
                 Ok(Some(panic)) => failed.push((CoreId(number as u16), panic)),
-                Err(error) => failed.push((CoreId(number as u16), error.to_string())),
+                Err(error) => failed.push((CoreId(number as u16), error)),
             }
         }
         failed
@@ -138,17 +156,21 @@ impl CoresHandle {
 }
 
 /// What a core's thread brings with it.
-struct Seat<Q, A> {
+pub(super) struct Seat<Q, A> {
     port: Port<Q, A>,
-    core: CoreId,
-    core_count: u16,
-    started: Instant,
-    threads: (SideThreads, UntrustedThreads),
-    disk: DiskFactory,
-    pulse: Pulse,
+    pub(super) core: CoreId,
+    pub(super) core_count: u16,
+    pub(super) started: Instant,
+    pub(super) threads: (SideThreads, UntrustedThreads),
+    pub(super) disk: DiskFactory,
+    /// Which of the executors started for this core has it.
+    pub(super) attempt: usize,
     ready: Sender<usize>,
     go: Receiver<()>,
 }
+
+/// A core that waits to be let go: its thread, what says that it runs, and what lets it go.
+type Seated = (SeatedThread, Receiver<usize>, Sender<()>);
 
 /// Starts the cores and returns once all run. `start` is called on each, in its executor; when its future ends, the core's
 /// mesh closes and the core ends. Call it from the main thread before others are made.
@@ -164,98 +186,46 @@ where
     if core_count == 0 {
         return Err(StartError::NoCores);
     }
-    register_membarrier();
     forbid_huge_pages();
-    let memlock_bytes = raise_memlock();
-    if memlock_bytes < MEMLOCK_BYTES_MIN {
-        return Err(StartError::LockedMemory { bytes: memlock_bytes });
-    }
-    let io_memory = io_memory_bytes(config.io_memory_bytes, core_count, memlock_bytes);
-    // One that takes a part of what it may use leaves the others theirs: pinned, two such servers would share the first processors
-    // while the rest lie idle.
-    let pin = config.pin && host.quota.is_none() && usize::from(core_count) == host.allowed.len();
-    let idle_spin = config.idle_spin.unwrap_or(if pin { IDLE_SPIN } else { Duration::ZERO });
     let side_threads = SideThreads::start(config.side_threads).map_err(StartError::Thread)?;
     let untrusted_threads = UntrustedThreads::start(Bounds::default()).map_err(StartError::Thread)?;
-    let pulse = Pulse::start(core_count).map_err(StartError::Thread)?;
+    // One that takes a part of what it may use leaves the others theirs: pinned, two such servers would share the first processors
+    // while the rest lie idle.
+    let owns_all = config.pin && host.quota.is_none() && usize::from(core_count) == host.allowed.len();
+    let idle_spin = config.idle_spin.unwrap_or(if owns_all { IDLE_SPIN } else { Duration::ZERO });
     let started = Instant::now();
-    let mut seated: Vec<(ExecutorJoinHandle<Ended>, Receiver<usize>, Sender<()>)> = Vec::new();
-    for (number, port) in ports::<Q, A>(core_count, config.in_flight_max).into_iter().enumerate() {
-        let placement = if pin { Placement::Fixed(host.allowed[number]) } else { Placement::Unbound };
+    let seats = ports::<Q, A>(core_count, config.in_flight_max).into_iter().enumerate().map(|(number, port)| {
         let (ready, is_ready) = channel();
         let (let_go, go) = channel();
         let core = CoreId(number as u16);
         let threads = (side_threads.clone(), untrusted_threads.clone());
-        let (disk, pulse) = (config.disk.clone(), pulse.clone());
-        let seat = Seat { port, core, core_count, started, threads, disk, pulse, ready, go };
-        let executor = || {
-            LocalExecutorBuilder::new(placement.clone())
-                .name("core")
-                .io_memory(io_memory)
-                .preempt_timer(PREEMPTION)
-                .spin_before_park(idle_spin)
-                // The default places the helper threads of all executors on the first one's processor.
-                .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
-        };
-        let thread = seat_core(executor, seat, &start, &is_ready).map_err(|error| error.of_all(core_count))?;
-        seated.push((thread, is_ready, let_go));
+        let disk = config.disk.clone();
+        (Seat { port, core, core_count, started, threads, disk, attempt: 0, ready, go }, is_ready, let_go)
+    });
+    let mut seated: Vec<Seated> = Vec::new();
+    match config.backend {
+        Backend::IoUring => {
+            let executors = uring::Executors::prepare(&config, &host, (core_count, owns_all, idle_spin))?;
+            for (seat, is_ready, let_go) in seats {
+                let thread = executors.start_core(seat, &start, &is_ready).map_err(|error| error.of_all(core_count))?;
+                seated.push((thread, is_ready, let_go));
+            }
+        }
+        Backend::Epoll => {
+            let mut prepared = epoll::prepare(core_count)?;
+            for (seat, is_ready, let_go) in seats {
+                let thread = epoll::start_core(&mut prepared, seat, idle_spin, start.clone())?;
+                // Where it ended instead, `release` finds that.
+                let _ = is_ready.recv();
+                seated.push((thread, is_ready, let_go));
+            }
+        }
     }
     release(seated).map_err(|error| error.of_all(core_count))
 }
 
-/// Starts a core's executor and waits until it runs.
-///
-/// For the reason that [`super::pulse`] gives, an executor may fall asleep before it has polled anything; nothing can wake it
-/// then. The core's place is offered to another one in that case: whichever runs first takes it, the other ends at once or is
-/// left asleep.
-fn seat_core<Q, A, F, Fut>(
-    executor: impl Fn() -> LocalExecutorBuilder,
-    seat: Seat<Q, A>,
-    start: &F,
-    is_ready: &Receiver<usize>,
-) -> Result<ExecutorJoinHandle<Ended>, StartError>
-where
-    Q: Send + 'static,
-    A: Send + 'static,
-    F: Fn(Rc<dyn Runtime>, Mesh<Q, A>) -> Fut + Clone + Send + 'static,
-    Fut: Future<Output = ()> + 'static,
-{
-    let core = seat.core;
-    let mut offered = Arc::new(Mutex::new(Some(seat)));
-    let mut threads = Vec::new();
-    loop {
-        let (place, start, attempt) = (offered.clone(), start.clone(), threads.len());
-        // Only the executors hold the place while this waits, so that it learns when one fails.
-        let kept = Arc::downgrade(&offered);
-        drop(offered);
-        let run = move || async move {
-            // Held for this one statement, by an executor that has nothing else to do yet.
-            let seat = place.lock().unwrap_or_else(PoisonError::into_inner).take();
-            drop(place);
-            match seat {
-                Some(seat) => run_core(seat, attempt, start).await,
-                None => None,
-            }
-        };
-        threads.push(executor().spawn(run).map_err(|error: GlommioError<()>| executor_error(core, &error))?);
-        let ran = match is_ready.recv_timeout(ASLEEP_AFTER) {
-            Ok(ran) => ran,
-            Err(RecvTimeoutError::Timeout) => match kept.upgrade() {
-                Some(place) if threads.len() < ATTEMPTS_MAX => {
-                    offered = place;
-                    continue;
-                }
-                _ => return Err(StartError::Executor { core: core.0, reason: "it does not run".to_owned() }),
-            },
-            // Its executor failed; joining it tells why.
-            Err(RecvTimeoutError::Disconnected) => threads.len() - 1,
-        };
-        return Ok(threads.swap_remove(ran));
-    }
-}
-
 /// Lets all cores go; when one failed, ends the others before they began.
-fn release(seated: Vec<(ExecutorJoinHandle<Ended>, Receiver<usize>, Sender<()>)>) -> Result<CoresHandle, StartError> {
+fn release(seated: Vec<Seated>) -> Result<CoresHandle, StartError> {
     // A core that runs holds its end until it is let go.
     let failed = seated.iter().position(|(_, is_ready, _)| is_ready.try_recv() == Err(TryRecvError::Disconnected));
     let Some(failed) = failed else {
@@ -271,7 +241,7 @@ fn release(seated: Vec<(ExecutorJoinHandle<Ended>, Receiver<usize>, Sender<()>)>
         // A core that hears nothing ends without starting.
         drop(let_go);
         if let (Err(error), true) = (thread.join(), number == failed) {
-            cause = Some(executor_error(CoreId(number as u16), &error));
+            cause = Some(StartError::Executor { core: number as u16, reason: error });
         }
     }
     let core = failed as u16;
@@ -290,11 +260,12 @@ impl StartError {
     }
 }
 
-fn executor_error(core: CoreId, error: &impl std::fmt::Display) -> StartError {
-    StartError::Executor { core: core.0, reason: error.to_string() }
-}
-
-async fn run_core<Q, A, F, Fut>(seat: Seat<Q, A>, attempt: usize, start: F) -> Ended
+/// The life of a core, in its executor: waits until all cores can begin, and runs `start` on the runtime that `runtime` makes.
+pub(super) async fn run_core<Q, A, F, Fut>(
+    seat: Seat<Q, A>,
+    runtime: impl FnOnce(&Seat<Q, A>) -> Rc<dyn Runtime>,
+    start: F,
+) -> Ended
 where
     Q: Send + 'static,
     A: Send + 'static,
@@ -302,16 +273,11 @@ where
     Fut: Future<Output = ()>,
 {
     // Blocks the executor on purpose: it has nothing else yet, and no core may begin unless all can.
-    if seat.ready.send(attempt).is_err() || seat.go.recv().is_err() {
+    if seat.ready.send(seat.attempt).is_err() || seat.go.recv().is_err() {
         return None;
     }
     let core = seat.core;
-    let disk = (seat.disk)(core);
-    let presence = seat.pulse.presence(core.0);
-    let runtime = GlommioRuntime::new(core, seat.core_count, seat.started, disk, seat.threads, presence);
-    let (_beat, beating) = seat.pulse.beat(core.0);
-    runtime.spawn_beat(beating);
-    let runtime: Rc<dyn Runtime> = Rc::new(runtime);
+    let runtime = runtime(&seat);
     let mesh = Mesh::new(&runtime, seat.port);
     // Closed however the future ends, so that no peer waits for this core.
     let closing = CloseOnDrop(mesh.clone());

@@ -1,12 +1,14 @@
 //! What a core gives to the code that runs on it: tasks, time, randomness, its disk, and a way out to threads that may block.
 //!
-//! Everything above this module is written against [`Runtime`] and runs unchanged on two back ends:
-//! [`run_cores`] (one glommio executor per core, real time) and [`SimCluster`] (any number of cores in one thread, virtual
-//! time, the interleaving a function of a seed). Nothing here is `Send`: a runtime belongs to its core.
+//! Everything above this module is written against [`Runtime`] and runs unchanged on three back ends: [`run_cores`] starts one
+//! executor per core in real time, glommio's over io_uring or one over epoll where that is refused, and [`SimCluster`] any
+//! number of cores in one thread, in virtual time, the interleaving a function of a seed. Nothing here is `Send`: a runtime belongs to its core.
 //!
 //! A task that loops calls [`Checkpoint::tick`] every few hundred items, so that a search never waits for more than about
 //! half a millisecond of somebody else's loop.
 
+use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,25 +19,27 @@ use crate::ids::CoreId;
 
 mod aside;
 mod cores;
-mod glommio;
+mod epoll;
 mod host;
 mod once;
 mod pace;
 mod panics;
-mod pulse;
 mod side_threads;
 mod sim;
+mod sockets;
 pub mod steps;
 #[cfg(test)]
 mod tests;
 mod untrusted;
+mod uring;
 
 pub use aside::aside;
-pub use cores::{CoresConfig, CoresHandle, DiskFactory, StartError, run_cores};
+pub use cores::{Backend, CoresConfig, CoresHandle, DiskFactory, StartError, run_cores};
 pub use once::{OnceReceiver, OnceSender, once};
 pub use pace::{RuntimePace, pause_at};
 pub use panics::{Panicked, catch_panic, panic_text};
 pub use sim::{SimCluster, SimConfig, SimDiskFactory, SimEnd};
+pub use sockets::{Listener, Stream};
 pub use untrusted::{UntrustedError, UntrustedJob, Watch};
 
 /// Which share of its core a task gets when more than one has work. Search and messages have 1000 shares each and come
@@ -113,6 +117,36 @@ pub trait Runtime {
     /// Runs a job that may never end on a thread of its own, which stands back behind the cores. The job is given up when one
     /// step of it takes too long; so it is when the returned future is dropped and the job does not heed its [`Watch`].
     fn untrusted_thread(&self, job: UntrustedJob) -> LocalBoxFuture<'static, Result<(), UntrustedError>>;
+    /// Takes over a socket that listens already.
+    ///
+    /// # Errors
+    /// That of the system; a runtime without sockets, such as a simulated one, has none.
+    fn listen(&self, socket: std::net::TcpListener) -> io::Result<Listener> {
+        drop(socket);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Connects to an address. Dropping the future gives up.
+    ///
+    /// # Errors
+    /// As for [`Runtime::listen`].
+    fn connect(&self, address: SocketAddr) -> LocalBoxFuture<'static, io::Result<Stream>> {
+        let _ = address;
+        Box::pin(std::future::ready(Err(io::ErrorKind::Unsupported.into())))
+    }
+}
+
+/// A task as every back end runs it: its panic is caught and logged, and its long steps are where somebody looks at them.
+fn guarded(core: CoreId, queue: Queue, task: LocalBoxFuture<'static, ()>) -> impl Future<Output = ()> + 'static {
+    let task: LocalBoxFuture<'static, ()> = if tracing::enabled!(target: "shards::steps", tracing::Level::DEBUG) {
+        Box::pin(steps::timed(core, queue, task))
+    } else {
+        task
+    };
+    async move {
+        if let Err(panicked) = catch_panic(task).await {
+            tracing::error!(core = core.0, queue = ?queue, panic = %panicked, "task panicked");
+        }
+    }
 }
 
 /// How many ticks pass between two looks at the clock of preemption.

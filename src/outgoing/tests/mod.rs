@@ -319,7 +319,12 @@ fn tls_checks_the_other_side() {
                 let mut store = rustls::RootCertStore::empty();
                 store.add_parsable_certificates(CertificateDer::pem_slice_iter(roots).map(Result::unwrap));
                 let policy = AddressPolicy::new(AllowedNetworks::Any);
-                Client::with_tls(runtime.clone(), Rc::new(Fixed(address)), policy, Tls::with(trusting(store).unwrap()))
+                Client::with_tls(
+                    runtime.clone(),
+                    Rc::new(Fixed(address, runtime.clone())),
+                    policy,
+                    Tls::with(trusting(store).unwrap()),
+                )
             };
             let trusting = make(include_bytes!("ca.pem"));
             for _ in 0..2 {
@@ -336,7 +341,7 @@ fn tls_checks_the_other_side() {
 }
 
 /// The machine's sockets, where every name has one address.
-struct Fixed(SocketAddr);
+struct Fixed(SocketAddr, Rc<dyn Runtime>);
 
 impl Sockets for Fixed {
     fn resolve(&self, _: String, _: u16) -> LocalBoxFuture<'static, std::io::Result<Vec<SocketAddr>>> {
@@ -345,10 +350,7 @@ impl Sockets for Fixed {
     }
 
     fn connect(&self, address: SocketAddr) -> LocalBoxFuture<'static, std::io::Result<Box<dyn Socket>>> {
-        async move {
-            let stream = glommio::net::TcpStream::connect(address).await.map_err(std::io::Error::from)?;
-            Ok(Box::new(stream) as Box<dyn Socket>)
-        }
-        .boxed_local()
+        let connecting = self.1.connect(address);
+        async move { Ok(Box::new(connecting.await?) as Box<dyn Socket>) }.boxed_local()
     }
 }

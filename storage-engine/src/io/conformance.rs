@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use futures_lite::future::block_on;
 
+use super::blocking::BlockingDisk;
 use super::mem::MemDisk;
 use super::sim::SimDisk;
 use super::uring::UringDisk;
@@ -71,6 +72,14 @@ fn memory_conforms() {
 #[test]
 fn the_simulated_disk_conforms() {
     block_on(conform(Rc::new(SimDisk::new()), PathBuf::from("root")));
+}
+
+#[test]
+fn real_files_without_io_uring_conform() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    block_on(conform(Rc::new(BlockingDisk), folder.path().to_path_buf()));
+    let folder = tempfile::tempdir_in(".").expect("a temporary folder");
+    block_on(conform(Rc::new(BlockingDisk), PathBuf::from(folder.path().file_name().expect("it has a name"))));
 }
 
 #[test]

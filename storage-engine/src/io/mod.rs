@@ -1,6 +1,6 @@
 //! All file access of the engine: a disk and its files, asynchronous, owned by one core.
 //!
-//! [`uring::UringDisk`] has the real files, [`mem::MemDisk`] serves tests that need no faults, and [`sim::SimDisk`] fails,
+//! [`uring::UringDisk`] has the real files, [`blocking::BlockingDisk`] too where there is no io_uring, [`mem::MemDisk`] serves tests that need no faults, and [`sim::SimDisk`] fails,
 //! forgets and tears as a seed says. Every back end passes the tests of `conformance`.
 
 use std::future::Future;
@@ -8,9 +8,12 @@ use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 
+pub mod blocking;
+mod calls;
 #[cfg(test)]
 mod conformance;
 pub mod folders;
+mod mapping;
 pub mod mem;
 pub mod sim;
 pub mod uring;

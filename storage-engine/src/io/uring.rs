@@ -5,19 +5,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use glommio::io::{BufferedFile, Directory, DmaFile, OpenOptions};
-use memmap2::{Mmap, MmapOptions};
 
-use super::{Disk, DiskError, DiskFile, IoFuture, OpenMode, Piece, View, folders};
-
-/// Address space mapped at least: it costs nothing until touched, and a file that grows need not be mapped again.
-const MAP_BYTES_MIN: u64 = 64 << 20;
+use super::mapping::Mapping;
+use super::{Disk, DiskError, DiskFile, IoFuture, OpenMode, Piece, View, calls, folders};
 
 /// One read or write of the ring is at most this long: longer ones hold up all that wait behind them, and copying them
 /// holds the core.
@@ -39,7 +35,7 @@ struct UringFile {
     /// The same file for the helper thread, which may outlive whoever asked for its work.
     helper: Arc<std::fs::File>,
     len: Cell<u64>,
-    map: RefCell<Option<Rc<Map>>>,
+    map: Mapping,
     direct: RefCell<Direct>,
 }
 
@@ -52,14 +48,6 @@ enum Direct {
     Open(Rc<DmaFile>),
     /// The file system cannot.
     Refused,
-}
-
-struct Map(Mmap);
-
-impl AsRef<[u8]> for Map {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
 }
 
 fn glommio_error(path: &Path, what: &'static str, error: glommio::GlommioError<()>) -> DiskError {
@@ -116,7 +104,7 @@ impl Disk for UringDisk {
                 file,
                 helper,
                 len: Cell::new(len),
-                map: RefCell::default(),
+                map: Mapping::default(),
                 direct: RefCell::default(),
             });
             Ok(file)
@@ -128,13 +116,7 @@ impl Disk for UringDisk {
     }
 
     fn list_dir<'a>(&'a self, path: &'a Path) -> IoFuture<'a, Vec<String>> {
-        names(path, "list folder", move || {
-            let entries: Result<Vec<_>, _> = std::fs::read_dir(path)?.collect();
-            let mut found: Vec<String> =
-                entries?.into_iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-            found.sort();
-            Ok(found)
-        })
+        names(path, "list folder", move || calls::list_dir(path))
     }
 
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> IoFuture<'a, ()> {
@@ -149,10 +131,7 @@ impl Disk for UringDisk {
     }
 
     fn remove_dir_all<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
-        Box::pin(on_helper(path, "remove folder", |path| match std::fs::remove_dir_all(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            other => other,
-        }))
+        Box::pin(on_helper(path, "remove folder", calls::remove_dir_all))
     }
 
     fn sync_dir<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
@@ -289,45 +268,20 @@ impl DiskFile for UringFile {
     /// thread writes and syncs, and the core is woken once.
     fn write_groups(&self, groups: Vec<Vec<Piece>>) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            let pieces = || groups.iter().flatten();
-            let end = pieces().map(|(offset, bytes)| offset + bytes.len() as u64).max().unwrap_or(0);
-            if pieces().map(|(_, bytes)| bytes.len()).sum::<usize>() > HELPER_BYTES_MAX {
+            let (end, bytes) = calls::extent(&groups);
+            if bytes > HELPER_BYTES_MAX {
                 return self.write_large_groups(groups).await;
             }
             let (file, path) = (self.helper.clone(), self.path.clone());
-            let job = move || -> Result<(), DiskError> {
-                for (number, group) in groups.iter().enumerate() {
-                    for (offset, bytes) in group {
-                        let written = file.write_all_at(bytes, *offset).map_err(|error| match error.kind() {
-                            std::io::ErrorKind::WriteZero => DiskError::NoSpace { path: path.display().to_string() },
-                            _ => DiskError::of(&path, "write", &error),
-                        });
-                        written.map_err(|error| if number == 0 { error } else { error.into_failure("write") })?;
-                    }
-                    file.sync_data().map_err(|error| DiskError::of(&path, "sync", &error).into_failure("sync"))?;
-                }
-                Ok(())
-            };
-            glommio::executor().spawn_blocking(job).await?;
+            glommio::executor().spawn_blocking(move || calls::write_groups(&file, &path, &groups)).await?;
             self.len.set(self.len.get().max(end));
             Ok(())
         })
     }
 
     fn view(&self) -> Result<View, DiskError> {
-        let mut map = self.map.borrow_mut();
-        if let Some(known) = map.as_ref().filter(|known| known.0.len() as u64 >= self.len.get()) {
-            return Ok(known.clone());
-        }
-        let bytes = (self.len.get() * 2).max(MAP_BYTES_MIN) as usize;
-        // SAFETY: the map is read-only and shared. The file belongs to this process alone (the data folder is locked), it
-        // is cut only by compaction, which works on a file of its own, and the page store reads only pages below its page
-        // count that no write touches while a snapshot may read them.
-        let new = unsafe { MmapOptions::new().len(bytes).map(self.file.as_raw_fd()) };
-        let new = Rc::new(Map(new.map_err(|error| DiskError::of(&self.path, "map", &error))?));
-        // A failure only costs read-ahead that is of no use: pages are read in no order.
-        let _ = new.0.advise(memmap2::Advice::Random);
-        *map = Some(new.clone());
-        Ok(new)
+        // SAFETY: the file belongs to this process alone (the data folder is locked), and is cut only by compaction, which works
+        // on a file of its own.
+        unsafe { self.map.view(&self.helper, self.len.get(), &self.path) }
     }
 }

@@ -12,7 +12,9 @@ use storage_engine::Disk;
 
 use super::scheduler::Scheduler;
 use crate::ids::CoreId;
-use crate::runtime::{Nanos, Queue, Runtime, SideThreadError, UntrustedError, UntrustedJob, Watch, catch_panic};
+use crate::runtime::{
+    Nanos, Queue, Runtime, SideThreadError, UntrustedError, UntrustedJob, Watch, catch_panic, guarded,
+};
 
 /// Of so many looks, one finds that the core is wanted elsewhere.
 const LOOKS_PER_PREEMPTION: u64 = 4;
@@ -104,14 +106,8 @@ impl Runtime for SimRuntime {
 
     /// The queue is ignored: any order of ready tasks is one that shares could have given.
     fn spawn(&self, queue: Queue, task: LocalBoxFuture<'static, ()>) {
-        let core = self.core;
         let Some(scheduler) = self.scheduler.upgrade() else { return };
-        let guarded = async move {
-            if let Err(panicked) = catch_panic(task).await {
-                tracing::error!(core = core.0, queue = ?queue, panic = %panicked, "task panicked");
-            }
-        };
-        scheduler.spawn(core, Box::pin(guarded));
+        scheduler.spawn(self.core, Box::pin(guarded(self.core, queue, task)));
     }
 
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<'static, ()> {

@@ -1,8 +1,12 @@
-//! The runtime of a real core: one glommio executor. No other module of this crate names glommio, except for `cores`, which
-//! starts the executors.
+//! The runtime of a core over io_uring: one glommio executor. Outside of this folder `cores` and `sockets` alone name glommio.
+
+mod pulse;
+mod start;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -14,18 +18,21 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use storage_engine::Disk;
 
-use super::pulse::Presence;
+use self::pulse::Presence;
+use super::cores::Seat;
 use super::side_threads::SideThreads;
 use super::untrusted::UntrustedThreads;
-use super::{Nanos, Queue, Runtime, SideThreadError, UntrustedError, UntrustedJob, catch_panic};
+use super::{Listener, Nanos, Queue, Runtime, SideThreadError, Stream, UntrustedError, UntrustedJob, guarded};
 use crate::ids::CoreId;
+
+pub(super) use self::start::Executors;
 
 /// How soon any loop is asked to yield. Also the executor's own preemption timer: it looks at sockets only between two turns,
 /// and its default of 100 ms would let a request wait that long for a core that indexes.
-pub(super) const PREEMPTION: Duration = Duration::from_micros(300);
+const PREEMPTION: Duration = Duration::from_micros(300);
 
 /// One core, on its own thread.
-pub(super) struct GlommioRuntime {
+struct GlommioRuntime {
     core: CoreId,
     core_count: u16,
     /// The same moment on all cores.
@@ -41,14 +48,7 @@ pub(super) struct GlommioRuntime {
 
 impl GlommioRuntime {
     /// Called on the executor's thread, within its future: the queues belong to it.
-    pub(super) fn new(
-        core: CoreId,
-        core_count: u16,
-        started: Instant,
-        disk: Rc<dyn Disk>,
-        (side_threads, untrusted_threads): (SideThreads, UntrustedThreads),
-        presence: Presence,
-    ) -> Self {
+    fn new<Q, A>(seat: &Seat<Q, A>, presence: Presence) -> Self {
         let queue =
             |shares, latency, name| glommio::executor().create_task_queue(Shares::Static(shares), latency, name);
         let queues = [
@@ -57,13 +57,14 @@ impl GlommioRuntime {
             queue(300, Latency::NotImportant, "indexing"),
             queue(50, Latency::NotImportant, "upkeep"),
         ];
+        let (side_threads, untrusted_threads) = seat.threads.clone();
         Self {
-            core,
-            core_count,
-            started,
+            core: seat.core,
+            core_count: seat.core_count,
+            started: seat.started,
             queues,
             random: RefCell::new(SmallRng::from_os_rng()),
-            disk,
+            disk: (seat.disk)(seat.core),
             side_threads,
             untrusted_threads,
             background: Background { presence: presence.clone(), was_cut_short: Rc::default() },
@@ -72,7 +73,7 @@ impl GlommioRuntime {
     }
 
     /// Starts the task that the pulse wakes, which is no work of the core's.
-    pub(super) fn spawn_beat(&self, beat: impl Future<Output = ()> + 'static) {
+    fn spawn_beat(&self, beat: impl Future<Output = ()> + 'static) {
         match glommio::spawn_local_into(beat, self.queue(Queue::Search)) {
             Ok(task) => drop(task.detach()),
             Err(error) => tracing::error!(core = self.core.0, %error, "task not started"),
@@ -139,30 +140,23 @@ impl Runtime for GlommioRuntime {
     }
 
     fn spawn(&self, queue: Queue, task: LocalBoxFuture<'static, ()>) {
-        let core = self.core;
-        let task: LocalBoxFuture<'static, ()> = if tracing::enabled!(target: "shards::steps", tracing::Level::DEBUG) {
-            Box::pin(super::steps::timed(core, queue, task))
-        } else {
-            task
-        };
         let presence = self.presence.clone();
         let background = matches!(queue, Queue::Indexing | Queue::Upkeep).then(|| self.background.clone());
-        let guarded = async move {
-            let mut task = pin!(catch_panic(task));
-            let counted = poll_fn(|context| {
+        let task = guarded(self.core, queue, task);
+        let counted = async move {
+            let mut task = pin!(task);
+            poll_fn(|context| {
                 presence.count_poll();
                 match &background {
                     Some(background) => background.poll(context, |context| task.as_mut().poll(context)),
                     None => task.as_mut().poll(context),
                 }
-            });
-            if let Err(panicked) = counted.await {
-                tracing::error!(core = core.0, queue = ?queue, panic = %panicked, "task panicked");
-            }
+            })
+            .await;
         };
-        match glommio::spawn_local_into(guarded, self.queue(queue)) {
+        match glommio::spawn_local_into(counted, self.queue(queue)) {
             Ok(task) => drop(task.detach()),
-            Err(error) => tracing::error!(core = core.0, %error, "task not started"),
+            Err(error) => tracing::error!(core = self.core.0, %error, "task not started"),
         }
     }
 
@@ -199,5 +193,13 @@ impl Runtime for GlommioRuntime {
 
     fn untrusted_thread(&self, job: UntrustedJob) -> LocalBoxFuture<'static, Result<(), UntrustedError>> {
         self.untrusted_threads.run(job)
+    }
+
+    fn listen(&self, socket: std::net::TcpListener) -> io::Result<Listener> {
+        Ok(Listener::uring(socket))
+    }
+
+    fn connect(&self, address: SocketAddr) -> LocalBoxFuture<'static, io::Result<Stream>> {
+        Box::pin(async move { Ok(Stream::uring(glommio::net::TcpStream::connect(address).await?)) })
     }
 }

@@ -1,0 +1,181 @@
+//! The runtime of a core where io_uring is refused, as in most containers: an executor of our own over epoll.
+//!
+//! Slower than [`super::uring`] where the disk is: files are read and written by helper threads (see
+//! `storage_engine::io::blocking`).
+
+mod executor;
+mod reactor;
+mod sockets;
+mod timers;
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::LocalBoxFuture;
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+use storage_engine::Disk;
+
+use self::executor::{Executor, Shared};
+use self::reactor::{Opened, Reactor};
+use self::timers::Sleep;
+use super::cores::{Ended, Seat, SeatedThread, StartError, run_core};
+use super::side_threads::SideThreads;
+use super::untrusted::UntrustedThreads;
+use super::{Listener, Nanos, Queue, Runtime, SideThreadError, Stream, UntrustedError, UntrustedJob, guarded};
+use crate::ids::CoreId;
+use crate::mesh::Mesh;
+
+pub(super) use self::sockets::{TcpListener, TcpStream};
+
+/// One core, on its own thread.
+struct EpollRuntime {
+    core: CoreId,
+    core_count: u16,
+    /// The same moment on all cores.
+    started: Instant,
+    executor: Rc<Executor>,
+    /// Of all cores, this one included.
+    shared: Arc<[Arc<Shared>]>,
+    random: RefCell<SmallRng>,
+    disk: Rc<dyn Disk>,
+    side_threads: SideThreads,
+    untrusted_threads: UntrustedThreads,
+}
+
+/// What the cores' threads take with them.
+pub(super) struct Prepared {
+    opened: Vec<Option<Opened>>,
+    shared: Arc<[Arc<Shared>]>,
+}
+
+/// Makes what `cores` cores wait for their sockets with.
+pub(super) fn prepare(cores: u16) -> Result<Prepared, StartError> {
+    let (mut opened, mut shared) = (Vec::new(), Vec::new());
+    for core in 0..cores {
+        let failed = |error: io::Error| StartError::Executor { core, reason: error.to_string() };
+        let (of_core, waker) = Opened::new().map_err(failed)?;
+        opened.push(Some(of_core));
+        shared.push(Arc::new(Shared::new(waker)));
+    }
+    Ok(Prepared { opened, shared: shared.into() })
+}
+
+/// Starts a core's thread.
+pub(super) fn start_core<Q, A, F, Fut>(
+    prepared: &mut Prepared,
+    seat: Seat<Q, A>,
+    idle_spin: Duration,
+    start: F,
+) -> Result<SeatedThread, StartError>
+where
+    Q: Send + 'static,
+    A: Send + 'static,
+    F: Fn(Rc<dyn Runtime>, Mesh<Q, A>) -> Fut + Send + 'static,
+    Fut: Future<Output = ()> + 'static,
+{
+    let core = usize::from(seat.core.0);
+    let shared = prepared.shared.clone();
+    let Some(opened) = prepared.opened.get_mut(core).and_then(Option::take) else {
+        return Err(StartError::Executor { core: seat.core.0, reason: "it was started before".to_owned() });
+    };
+    let run = move || -> Ended {
+        let executor = Executor::new(Reactor::new(opened), shared[core].clone());
+        let of_core = executor.clone();
+        executor.run(idle_spin, run_core(seat, move |seat| Rc::new(EpollRuntime::new(seat, of_core, shared)), start))
+    };
+    let thread = std::thread::Builder::new().name("core".to_owned()).spawn(run).map_err(StartError::Thread)?;
+    Ok(SeatedThread::Epoll(thread))
+}
+
+impl EpollRuntime {
+    fn new<Q, A>(seat: &Seat<Q, A>, executor: Rc<Executor>, shared: Arc<[Arc<Shared>]>) -> Self {
+        let (side_threads, untrusted_threads) = seat.threads.clone();
+        Self {
+            core: seat.core,
+            core_count: seat.core_count,
+            started: seat.started,
+            executor,
+            shared,
+            random: RefCell::new(SmallRng::from_os_rng()),
+            disk: (seat.disk)(seat.core),
+            side_threads,
+            untrusted_threads,
+        }
+    }
+}
+
+impl Runtime for EpollRuntime {
+    fn core(&self) -> CoreId {
+        self.core
+    }
+
+    fn core_count(&self) -> u16 {
+        self.core_count
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn unix_time(&self) -> Duration {
+        // A clock set before 1970 reads as 1970.
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.random.borrow_mut().next_u64()
+    }
+
+    fn spawn(&self, queue: Queue, task: LocalBoxFuture<'static, ()>) {
+        self.executor.spawn(queue, guarded(self.core, queue, task));
+    }
+
+    fn sleep(&self, duration: Duration) -> LocalBoxFuture<'static, ()> {
+        // What lies beyond the clock's end is never.
+        match Instant::now().checked_add(duration) {
+            Some(due) => Box::pin(Sleep::new(self.executor.clone(), due)),
+            None => Box::pin(std::future::pending()),
+        }
+    }
+
+    fn should_yield(&self) -> bool {
+        self.executor.should_yield()
+    }
+
+    /// The task goes to the end of its queue, which is not looked at again in this turn.
+    fn yield_now(&self) -> LocalBoxFuture<'static, ()> {
+        Box::pin(futures_lite::future::yield_now())
+    }
+
+    fn interrupt(&self, core: CoreId) {
+        if let Some(shared) = self.shared.get(usize::from(core.0)) {
+            shared.interrupt();
+        }
+    }
+
+    fn disk(&self) -> Rc<dyn Disk> {
+        self.disk.clone()
+    }
+
+    fn side_thread(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, Result<(), SideThreadError>> {
+        self.side_threads.run(job)
+    }
+
+    fn untrusted_thread(&self, job: UntrustedJob) -> LocalBoxFuture<'static, Result<(), UntrustedError>> {
+        self.untrusted_threads.run(job)
+    }
+
+    fn listen(&self, socket: std::net::TcpListener) -> io::Result<Listener> {
+        Ok(Listener::epoll(TcpListener::new(&self.executor.reactor, socket)?))
+    }
+
+    fn connect(&self, address: SocketAddr) -> LocalBoxFuture<'static, io::Result<Stream>> {
+        let reactor = self.executor.reactor.clone();
+        Box::pin(async move { Ok(Stream::epoll(TcpStream::connect(reactor, address).await?)) })
+    }
+}

@@ -1,0 +1,304 @@
+//! Real files where there is no io_uring: calls that may wait for the device go to helper threads, which serve all cores.
+//! Reads that the page cache answers are made in place.
+
+use std::cell::{Cell, RefCell};
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use blocking::unblock;
+
+use super::mapping::Mapping;
+use super::{Disk, DiskError, DiskFile, IoFuture, OpenMode, Piece, View, calls, folders};
+
+/// Where reads past the page cache begin and end, and their bytes lie in memory: a multiple of any device's blocks.
+const DIRECT_ALIGNMENT: usize = 4096;
+/// Reads up to this long are tried in place: copying longer ones holds the core.
+const IN_PLACE_BYTES_MAX: usize = 128 << 10;
+
+/// Files of the operating system, on any executor.
+#[derive(Clone, Default)]
+pub struct BlockingDisk;
+
+struct BlockingFile {
+    path: PathBuf,
+    /// There until it is dropped.
+    file: Option<Arc<File>>,
+    len: Cell<u64>,
+    map: Mapping,
+    direct: RefCell<Direct>,
+    /// Whether the kernel tells of reads that they would wait.
+    tells_waits: Cell<bool>,
+}
+
+/// The same file, opened to be read past the page cache.
+#[derive(Clone, Default)]
+enum Direct {
+    /// Nobody has asked for it yet.
+    #[default]
+    Closed,
+    Open(Arc<File>),
+    /// The file system cannot.
+    Refused,
+}
+
+/// Makes a call on a helper thread.
+fn aside<'a, T: Send + 'static>(
+    path: &'a Path,
+    what: &'static str,
+    call: impl FnOnce(&Path) -> std::io::Result<T> + Send + 'static,
+) -> IoFuture<'a, T> {
+    let owned = path.to_path_buf();
+    Box::pin(async move { unblock(move || call(&owned)).await.map_err(|error| DiskError::of(path, what, &error)) })
+}
+
+impl Disk for BlockingDisk {
+    fn open<'a>(&'a self, path: &'a Path, mode: OpenMode) -> IoFuture<'a, Rc<dyn DiskFile>> {
+        Box::pin(async move {
+            let open = move |path: &Path| {
+                let mut options = OpenOptions::new();
+                options.read(true).write(true);
+                match mode {
+                    OpenMode::Existing => {}
+                    OpenMode::CreateNew => drop(options.create_new(true)),
+                    OpenMode::OpenOrCreate => drop(options.create(true)),
+                }
+                let file = options.open(path)?;
+                let len = file.metadata()?.len();
+                Ok((file, len))
+            };
+            let (file, len) = aside(path, "open", open).await?;
+            let file: Rc<dyn DiskFile> = Rc::new(BlockingFile {
+                path: path.to_path_buf(),
+                file: Some(Arc::new(file)),
+                len: Cell::new(len),
+                map: Mapping::default(),
+                direct: RefCell::default(),
+                tells_waits: Cell::new(true),
+            });
+            Ok(file)
+        })
+    }
+
+    fn create_dir_all<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
+        aside(path, "create folder", folders::create_durably)
+    }
+
+    fn list_dir<'a>(&'a self, path: &'a Path) -> IoFuture<'a, Vec<String>> {
+        aside(path, "list folder", calls::list_dir)
+    }
+
+    fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> IoFuture<'a, ()> {
+        let to = to.to_path_buf();
+        aside(from, "rename", move |from| std::fs::rename(from, to))
+    }
+
+    fn remove_file<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
+        aside(path, "remove", |path| std::fs::remove_file(path))
+    }
+
+    fn remove_dir_all<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
+        aside(path, "remove folder", calls::remove_dir_all)
+    }
+
+    fn sync_dir<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()> {
+        aside(path, "sync folder", |path| File::open(path)?.sync_all())
+    }
+
+    fn exists<'a>(&'a self, path: &'a Path) -> IoFuture<'a, bool> {
+        aside(path, "look up", |path| path.try_exists())
+    }
+}
+
+impl BlockingFile {
+    fn file(&self) -> Result<Arc<File>, DiskError> {
+        self.file.clone().ok_or_else(|| self.failed("use", "it is closed".to_owned()))
+    }
+
+    fn failed(&self, what: &'static str, reason: String) -> DiskError {
+        DiskError::Failed { path: self.path.display().to_string(), what, reason }
+    }
+
+    fn past_the_end(&self, offset: u64, len: usize) -> DiskError {
+        self.failed("read", format!("{len} bytes at {offset} lie past the end"))
+    }
+
+    /// Makes a call on a helper thread, with the file.
+    async fn with_file<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        call: impl FnOnce(&File) -> std::io::Result<T> + Send + 'static,
+    ) -> Result<T, DiskError> {
+        let file = self.file()?;
+        unblock(move || call(&file)).await.map_err(|error| DiskError::of(&self.path, what, &error))
+    }
+
+    /// What the page cache has of a read: all of it or nothing.
+    fn read_in_place(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
+        if !self.tells_waits.get() || len > IN_PLACE_BYTES_MAX {
+            return None;
+        }
+        let mut bytes = vec![0; len];
+        let piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
+        let file = self.file.as_ref()?.as_raw_fd();
+        // SAFETY: the one piece is of a vector that outlives the call, which writes no more than its length into it.
+        let read = unsafe { libc::preadv2(file, &raw const piece, 1, offset.try_into().ok()?, libc::RWF_NOWAIT) };
+        match usize::try_from(read) {
+            Ok(read) => (read == len).then_some(bytes),
+            Err(_) => {
+                // Another kernel, or a sandbox, may not know the flag.
+                self.tells_waits.set(Error::last_os_error().kind() == ErrorKind::WouldBlock);
+                None
+            }
+        }
+    }
+
+    /// The file for reads past the page cache, opened at the first of them.
+    async fn direct(&self) -> Option<Arc<File>> {
+        let known = self.direct.borrow().clone();
+        match known {
+            Direct::Open(file) => Some(file),
+            Direct::Refused => None,
+            Direct::Closed => {
+                // By its descriptor: its name may be another's by now.
+                let name = format!("/proc/self/fd/{}", self.file.as_ref()?.as_raw_fd());
+                let mut options = OpenOptions::new();
+                options.read(true).custom_flags(libc::O_DIRECT);
+                let opened = unblock(move || options.open(name)).await.map(Arc::new).ok();
+                *self.direct.borrow_mut() = opened.clone().map_or(Direct::Refused, Direct::Open);
+                opened
+            }
+        }
+    }
+}
+
+/// Reads past the page cache; fewer bytes where the file ends before.
+fn read_aligned(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
+    let skipped = (offset % DIRECT_ALIGNMENT as u64) as usize;
+    let wanted = (skipped + len).next_multiple_of(DIRECT_ALIGNMENT);
+    let mut bytes = vec![0; wanted + DIRECT_ALIGNMENT];
+    let start = bytes.as_ptr().align_offset(DIRECT_ALIGNMENT);
+    let mut read = 0;
+    while read < skipped + len {
+        match file.read_at(&mut bytes[start + read..start + wanted], offset - skipped as u64 + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if read % DIRECT_ALIGNMENT != 0 {
+            break;
+        }
+    }
+    let end = read.min(skipped + len);
+    Ok(bytes[start + skipped.min(end)..start + end].to_vec())
+}
+
+impl DiskFile for BlockingFile {
+    fn len(&self) -> u64 {
+        self.len.get()
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>> {
+        Box::pin(async move {
+            if offset.checked_add(len as u64).is_none_or(|end| end > self.len.get()) {
+                return Err(self.past_the_end(offset, len));
+            }
+            if let Some(bytes) = self.read_in_place(offset, len) {
+                return Ok(bytes);
+            }
+            let read = move |file: &File| {
+                let mut bytes = vec![0; len];
+                file.read_exact_at(&mut bytes, offset).map(|()| bytes)
+            };
+            self.with_file("read", read).await
+        })
+    }
+
+    fn read_direct(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>> {
+        Box::pin(async move {
+            let within = offset.checked_add(len as u64).is_some_and(|end| end <= self.len.get());
+            let Some(file) = self.direct().await.filter(|_| within) else { return self.read_at(offset, len).await };
+            match unblock(move || read_aligned(&file, offset, len)).await {
+                Ok(bytes) if bytes.len() == len => Ok(bytes),
+                // The end of the file may be new to the device: the page cache has it.
+                Ok(_) => self.read_at(offset, len).await,
+                Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                    *self.direct.borrow_mut() = Direct::Refused;
+                    self.read_at(offset, len).await
+                }
+                Err(error) => Err(DiskError::of(&self.path, "read", &error)),
+            }
+        })
+    }
+
+    fn write_at(&self, offset: u64, bytes: Vec<u8>) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            let (file, path, end) = (self.file()?, self.path.clone(), offset + bytes.len() as u64);
+            unblock(move || calls::write_at(&file, &path, offset, &bytes)).await?;
+            self.len.set(self.len.get().max(end));
+            Ok(())
+        })
+    }
+
+    fn set_len(&self, len: u64) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            let grows = len > self.len.get();
+            let set = move |file: &File| {
+                if grows && let Err(error) = set_aside(file, len) {
+                    // A full device is met here, where nothing is lost yet, and not at a later write or sync. A file system that
+                    // cannot set space aside still can grow the file.
+                    if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+                        return Err(error);
+                    }
+                }
+                file.set_len(len)
+            };
+            self.with_file("set length", set).await?;
+            self.len.set(len);
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        Box::pin(self.with_file("sync", File::sync_data))
+    }
+
+    /// One job: the core is woken once.
+    fn write_groups(&self, groups: Vec<Vec<Piece>>) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            let (file, path, (end, _)) = (self.file()?, self.path.clone(), calls::extent(&groups));
+            unblock(move || calls::write_groups(&file, &path, &groups)).await?;
+            self.len.set(self.len.get().max(end));
+            Ok(())
+        })
+    }
+
+    fn view(&self) -> Result<View, DiskError> {
+        // SAFETY: the file belongs to this process alone (the data folder is locked), and is cut only by compaction, which works
+        // on a file of its own.
+        unsafe { self.map.view(&*self.file()?, self.len.get(), &self.path) }
+    }
+}
+
+impl Drop for BlockingFile {
+    /// Closing a file that was removed gives back its space, which takes long.
+    fn drop(&mut self) {
+        let file = self.file.take();
+        unblock(move || drop(file)).detach();
+    }
+}
+
+/// Sets the space of a file aside, up to `len`.
+fn set_aside(file: &File, len: u64) -> std::io::Result<()> {
+    let len = len.try_into().map_err(|_| Error::from(ErrorKind::InvalidInput))?;
+    // SAFETY: the call takes no pointers, and the descriptor is open.
+    if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) } != 0 {
+        return Err(Error::last_os_error());
+    }
+    Ok(())
+}
