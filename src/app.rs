@@ -105,7 +105,7 @@ impl App {
             match way.mesh.ask(core, Question::Counts).await {
                 Ok(Answer::Counts(more)) => counts.add(*more),
                 Ok(_) => {}
-                Err(error) => tracing::warn!(%error, core = core.0, "a core does not tell its counts"),
+                Err(error) => tracing::warn!(%error, core = core.0, "a core does not report its counts"),
             }
         }
         counts
@@ -368,7 +368,7 @@ impl ControlMesh for ServerMesh {
                 Ok(Answer::Control(answer)) => answer,
                 Ok(Answer::Engine(_) | Answer::Counts(_)) => Err(ControlError::Unreachable),
                 Err(error) => {
-                    tracing::error!(%error, core = to.0, "a question about the control plane has no answer");
+                    tracing::error!(%error, core = to.0, "a request to the control plane got no answer");
                     Err(ControlError::Unreachable)
                 }
             }

@@ -273,7 +273,7 @@ impl ControlPlane {
             .map(|core| self.mesh.ask(CoreId(core), ControlQuestion::Publish(state.clone())));
         for (core, answer) in join_all(told).await.into_iter().enumerate() {
             if let Err(error) = answer {
-                tracing::error!(core, %error, "a core did not take over the new state");
+                tracing::error!(core, %error, "a core did not apply the new state");
             }
         }
     }

@@ -47,7 +47,7 @@ const DOCUMENTS_BYTES: usize = 32 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// It is of a version that this server does not read.
-    #[error("it is of version `{0}`, only `{FORMAT}` can be read")]
+    #[error("it has version `{0}`; only version `{FORMAT}` can be imported")]
     Version(String),
     /// Something that must be in it is not, or is not what it should be.
     #[error("`{file}` is damaged: {reason}")]

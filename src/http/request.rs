@@ -277,7 +277,7 @@ impl Response {
         match serde_json::to_vec(value) {
             Ok(body) => Response::json(status, body),
             Err(error) => {
-                tracing::error!(%error, "an answer could not be written as JSON");
+                tracing::error!(%error, "cannot serialize a response as JSON");
                 Response::empty(500)
             }
         }

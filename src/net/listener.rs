@@ -42,7 +42,7 @@ const TAKEDOWN_MAX: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The text is no address, or the name has none.
-    #[error("`{address}` is not an address to listen on ({source}); use `host:port`, such as `localhost:7700`")]
+    #[error("`{address}` is not a valid listen address ({source}); use `host:port`, such as `localhost:7700`")]
     Unresolvable {
         /// As it was given.
         address: String,
@@ -196,7 +196,7 @@ async fn accept_loop(runtime: Rc<dyn Runtime>, net: Rc<CoreNet>, socket: Socket,
                 runtime.spawn(Queue::Search, Box::pin(serve_stream(net.clone(), watch, stream, tls.clone())));
             }
             Some(Err(error)) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 runtime.sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -305,7 +305,7 @@ impl ControlPlane {
         let settled = match self.deliver_one(name, TaskUid(uid)).await {
             Ok(task_uid) => RemoteTask { task_uid: Some(task_uid), error: None, pending: false },
             Err(error) => {
-                tracing::warn!(remote = name, task = uid, %error, "a task was not taken by a remote");
+                tracing::warn!(remote = name, task = uid, %error, "a remote did not accept a task");
                 if error.code != ErrorCode::RemoteBadRequest || failure::may_be_mended(&error) {
                     return Err(error);
                 }
@@ -346,7 +346,7 @@ impl ControlPlane {
         let version = task.and_then(|task| task.network.as_ref().map(TaskNetwork::version));
         let is_too_old = error.message.contains(ErrorCode::NetworkVersionTooOld.name());
         if is_too_old && version == Some(self.network.borrow().version) {
-            tracing::error!("another leader has taken over the network; writes are refused here from now on");
+            tracing::error!("another leader has taken over the network; this instance refuses writes from now on");
             self.outbox.deposed.set(true);
         }
     }
@@ -419,7 +419,7 @@ impl ControlPlane {
             let undelivered = Some(self.outbox.pending());
             let changes = Changes { rewritten: vec![task], undelivered, ..Changes::default() };
             if let Err(error) = self.store.commit(changes).await {
-                tracing::warn!(%error, task = uid, "what became of a task elsewhere could not be recorded");
+                tracing::warn!(%error, task = uid, "cannot record the state of a task on a remote");
             }
             if !self.outbox.is_pending(uid) {
                 self.log.release(std::iter::once(TaskUid(uid))).await;

@@ -318,7 +318,7 @@ where
     let ended = catch_panic(async { start(runtime, mesh).await }).await;
     drop(closing);
     ended.err().map(|panicked| {
-        tracing::error!(core = core.0, panic = %panicked, "core ended by a panic");
+        tracing::error!(core = core.0, panic = %panicked, "a core ended with a panic");
         panicked.0
     })
 }

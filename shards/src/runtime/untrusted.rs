@@ -190,7 +190,7 @@ impl Running {
         if let Some(Some(thread)) = self.watch.thread.get() {
             thread.set_nice(NICE_LOST);
         }
-        tracing::error!(%error, "a job is given up; its thread is lost until the job ends by itself");
+        tracing::error!(%error, "giving up a job; its thread is lost until the job ends by itself");
         // Nobody may be waiting any more.
         let _ = self.done.send(Err(error));
     }
@@ -281,7 +281,7 @@ impl Keeper {
             let _ = sender.send(Message::Ended(number, outcome));
         });
         if let Err(error) = started {
-            tracing::error!(%error, "no thread for an untrusted job");
+            tracing::error!(%error, "cannot start a thread for an untrusted job");
             return Err((done, UntrustedError::NoThread));
         }
         let (step, step_began) = (0, Duration::ZERO);

@@ -91,7 +91,7 @@ impl ControlStore {
             let mut kept = self.commit_or_keep(group).await;
             self.compact_for(compactions).await;
             while !kept.is_empty() {
-                tracing::warn!("the disk is full: tasks that have ended are kept in memory until it has room");
+                tracing::warn!("the disk is full: finished tasks are kept in memory until there is space");
                 self.pause_while_full(&mut kept).await;
                 kept = self.commit_or_keep(kept).await;
             }

@@ -130,7 +130,7 @@ impl TaskLog {
         if let Some(oldest) = oldest {
             // The files that stay cost space, not correctness, and are tried again after the next batch.
             if let Err(error) = self.log.remove_before(oldest).await {
-                tracing::warn!(%error, "files of the task log could not be removed");
+                tracing::warn!(%error, "cannot remove files of the task log");
             }
         }
     }
