@@ -1,4 +1,4 @@
-//! What the handlers of one core have at hand, and how the cores of the server talk to each other.
+//! What the handlers of one core have access to, and how the cores of the server communicate.
 
 use std::cell::OnceCell;
 use std::path::Path;

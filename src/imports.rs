@@ -1,7 +1,7 @@
-//! The decision to start from a dump or a snapshot, and what keeps a half-done import from being taken for a database.
+//! Deciding whether to start from a dump or a snapshot, and making sure that a partial import is never taken for a database.
 //!
-//! While an import runs, a marker stands in the database directory. Whoever finds it at a start knows that all beside it was
-//! left by an import that was cut off, and removes it; taking the marker away is what makes an import a database.
+//! While an import runs, a marker file lies in the database directory. If a start finds the marker, everything beside it is left
+//! over from an interrupted import and is removed. Removing the marker is what completes an import.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,4 +1,4 @@
-//! What the machine must allow, checked before anything starts, each failure with one sentence that says what to do.
+//! Checks of the machine before anything starts. Each failure has a one-sentence message that says what to do.
 
 use std::fs::{File, TryLockError};
 use std::io;

@@ -1,4 +1,4 @@
-//! The process: options, what the machine must allow, sockets, cores, and the stop.
+//! The server process: options, preflight checks, sockets, cores, and shutdown.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Flags, environment and configuration file, read once at the start into [`Options`].
+//! Options from the command line, environment and configuration file, read once at startup into [`Options`].
 
 pub mod layers;
 pub mod master_key;

@@ -1,4 +1,4 @@
-//! How a batch ends on the core of its index's partition 0: it is committed, or taken back in all partitions.
+//! The end of a batch on the core of its index's partition 0: commit, or rollback in all partitions.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! Starts an instance's cores: one thread and one executor for each, joined by a mesh.
+//! Starts an instance's cores: one thread and one executor each, connected by a mesh.
 
 use std::future::Future;
 use std::rc::Rc;

@@ -1,11 +1,11 @@
-//! What a core gives to the code that runs on it: tasks, time, randomness, its disk, and a way out to threads that may block.
+//! The runtime of a core: tasks, time, randomness, its disk, and access to threads that may block.
 //!
-//! Everything above this module is written against [`Runtime`] and runs unchanged on two back ends:
-//! [`run_cores`] (one glommio executor per core, real time) and [`SimCluster`] (any number of cores in one thread, virtual
-//! time, the interleaving a function of a seed). Nothing here is `Send`: a runtime belongs to its core.
+//! Everything above this module is written against [`Runtime`] and runs unchanged on two back ends: [`run_cores`] (one glommio
+//! executor per core, real time) and [`SimCluster`] (any number of cores in one thread, virtual time, the interleaving determined
+//! by a seed). Nothing here is `Send`: a runtime belongs to its core.
 //!
-//! A task that loops calls [`Checkpoint::tick`] every few hundred items, so that a search never waits for more than about
-//! half a millisecond of somebody else's loop.
+//! A task that loops calls [`Checkpoint::tick`] every few hundred items, so that a search never waits for more than about half a
+//! millisecond of somebody else's loop.
 
 use std::rc::Rc;
 use std::time::Duration;

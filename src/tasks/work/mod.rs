@@ -1,4 +1,4 @@
-//! What the batches do, by sort.
+//! What batches do, by kind of task.
 
 mod documents;
 mod dumps_and_snapshots;
