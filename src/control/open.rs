@@ -1,4 +1,4 @@
-//! The start: what the store, the log and the indexes say, brought together.
+//! Startup: reconciles the store, the log and the indexes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

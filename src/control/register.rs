@@ -1,4 +1,4 @@
-//! Accepting tasks: numbers, one write to the log for all that came meanwhile, then the queue.
+//! Accepting tasks: assigns their numbers, writes all that arrived meanwhile to the log at once, then enqueues them.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Starting from a dump: an empty database is filled with what its unpacked files say, before anything else opens it.
+//! Importing a dump: fills an empty database from the unpacked files before anything else opens it.
 //!
-//! Nothing here is undone when it fails: the marker of `crate::imports` stands until the whole import is durable, and what
-//! stands beside it is removed by whoever finds it.
+//! Nothing is rolled back on failure: the marker file of `crate::imports` remains until the whole import is durable, and whoever
+//! finds it removes everything beside it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

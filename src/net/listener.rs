@@ -1,7 +1,7 @@
-//! Listening sockets, one set for each core, and the loop that turns what they accept into connections.
+//! Listening sockets, one set per core, and the accept loop.
 //!
-//! Every core listens on the same addresses and the kernel spreads the connections (`SO_REUSEPORT`). That option would
-//! also let a second server take half of the traffic in silence, so each address is first bound without it.
+//! Every core listens on the same addresses, and the kernel distributes the connections (`SO_REUSEPORT`). That option would also
+//! let a second server silently take half of the traffic, so each address is first bound without it.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};

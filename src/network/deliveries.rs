@@ -1,13 +1,13 @@
-//! The leader's tasks on their way to the other instances.
+//! Delivery of the leader's tasks to the other instances.
 //!
-//! Each instance has a queue of its own, sent in the order of the tasks: what one has not taken, nothing overtakes. A task
-//! waits in the log until every instance has it or has refused it for good, also while an instance is away and over
-//! restarts; its `network` member says how it stands. An instance that sees a task twice knows it by its origin.
+//! Each instance has its own queue, sent strictly in the order of the tasks. A task stays in the log until every instance has
+//! accepted it or rejected it for good, also while an instance is away and across restarts; its `network` member shows its
+//! progress. An instance that sees a task twice recognizes it by its origin.
 //!
-//! While an instance is away, or its disk is full, its queue grows: a number a task in memory, the payloads on the leader's
-//! disk. The disk is the bound. When it is full, writes are refused with `no_space_left_on_device`, and the operator takes the
-//! instance out of the network, which frees what waits for it; an instance that joins again begins empty. One that comes back
-//! before that gets everything in order and is behind until it has it.
+//! While an instance is away or its disk is full, its queue grows: a number per task in memory, the payloads on the leader's
+//! disk. Only the disk bounds it. When it is full, writes are rejected with `no_space_left_on_device` and the operator removes
+//! the instance from the network, which frees what waits for it; an instance that joins again starts empty. One that returns
+//! before that receives everything in order and is stale until then.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

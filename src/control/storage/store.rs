@@ -1,7 +1,7 @@
-//! The control store: finished tasks, batches, keys, switches and the names of indexes, on disk.
+//! The control store on disk: finished tasks, batches, API keys, switches and index names.
 //!
-//! Changes that wait while a commit runs share the next one. A commit is never dropped half way: it runs in its own loop,
-//! whatever becomes of those who wait for it.
+//! Changes that wait during a commit share the next one. A commit is never dropped half-way: it runs in its own loop, whatever
+//! happens to those waiting for it.
 
 use std::cell::RefCell;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Accepted tasks and their payloads, in the log: what is there stays promised until the control store says it has ended.
+//! Accepted tasks and their payloads, in the log. A task there remains promised until the control store records that it is
+//! finished.
 //!
 //! A frame is the length of the task's record (u32, little-endian), the record as JSON, and the payload.
 
