@@ -88,7 +88,7 @@ pub enum TlsError {
         reason: String,
     },
     /// The parts do not fit together.
-    #[error("the TLS certificate and key do not match ({0}); check `--ssl-cert-path` and `--ssl-key-path`")]
+    #[error("the TLS files do not fit together ({0}); check `--ssl-cert-path` and `--ssl-key-path`")]
     Config(#[from] rustls::Error),
 }
 
