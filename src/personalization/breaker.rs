@@ -69,7 +69,7 @@ impl Breaker {
 
     fn answered(&self) {
         if !matches!(self.state.replace(State::Asked { failures: 0 }), State::Asked { .. }) {
-            tracing::info!("the personalization service responds again; requests are resumed");
+            tracing::info!("the personalization service responds again and is asked again");
         }
     }
 
@@ -82,7 +82,7 @@ impl Breaker {
             State::Asked { .. } => {
                 tracing::warn!(
                     seconds = REST.as_secs(),
-                    "the personalization service does not respond; requests are paused"
+                    "the personalization service does not respond and is not asked for a while"
                 );
                 self.state.set(State::Rests { until });
             }

@@ -105,7 +105,7 @@ impl Personalizer {
         match reordered {
             Ok(Some(reordered)) => return reordered,
             Ok(None) => {}
-            Err(why) => tracing::warn!(error = why, "a personalized search keeps the usual order"),
+            Err(why) => tracing::warn!(error = why, "a personalized search is answered in the usual order"),
         }
         Arc::unwrap_or_clone(hits)
     }
