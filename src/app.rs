@@ -1,4 +1,4 @@
-//! What the handlers of one core have at hand, and how the cores of the server talk to each other.
+//! What the handlers of one core have access to, and how the cores of the server communicate.
 
 use std::cell::OnceCell;
 use std::path::Path;
@@ -105,7 +105,7 @@ impl App {
             match way.mesh.ask(core, Question::Counts).await {
                 Ok(Answer::Counts(more)) => counts.add(*more),
                 Ok(_) => {}
-                Err(error) => tracing::warn!(%error, core = core.0, "a core does not tell its counts"),
+                Err(error) => tracing::warn!(%error, core = core.0, "a core does not report its counts"),
             }
         }
         counts
@@ -368,7 +368,7 @@ impl ControlMesh for ServerMesh {
                 Ok(Answer::Control(answer)) => answer,
                 Ok(Answer::Engine(_) | Answer::Counts(_)) => Err(ControlError::Unreachable),
                 Err(error) => {
-                    tracing::error!(%error, core = to.0, "a question about the control plane has no answer");
+                    tracing::error!(%error, core = to.0, "a request to the control plane got no answer");
                     Err(ControlError::Unreachable)
                 }
             }

@@ -1,7 +1,7 @@
-//! The decision to start from a dump or a snapshot, and what keeps a half-done import from being taken for a database.
+//! Deciding whether to start from a dump or a snapshot, and making sure that a partial import is never taken for a database.
 //!
-//! While an import runs, a marker stands in the database directory. Whoever finds it at a start knows that all beside it was
-//! left by an import that was cut off, and removes it; taking the marker away is what makes an import a database.
+//! While an import runs, a marker file lies in the database directory. If a start finds the marker, everything beside it is left
+//! over from an interrupted import and is removed. Removing the marker is what completes an import.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,7 +20,7 @@ const UNPACKED: &str = "import.tmp";
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// There is a database already.
-    #[error("`{}` holds a database: nothing was imported; add `--ignore-{kind}-if-db-exists` to start with it", path.display())]
+    #[error("`{}` already contains a database, nothing was imported; add `--ignore-{kind}-if-db-exists` to start with that database", path.display())]
     DatabaseExists {
         /// The database directory.
         path: PathBuf,
@@ -28,7 +28,7 @@ pub enum ImportError {
         kind: &'static str,
     },
     /// There is nothing to import.
-    #[error("there is no {kind} `{}`; add `--ignore-missing-{kind}` to start without", path.display())]
+    #[error("the {kind} `{}` does not exist; add `--ignore-missing-{kind}` to start without it", path.display())]
     Missing {
         /// The file that was named.
         path: PathBuf,
@@ -36,13 +36,13 @@ pub enum ImportError {
         kind: &'static str,
     },
     /// The dump cannot be unpacked.
-    #[error("the dump cannot be read: {0}")]
+    #[error("cannot read the dump: {0}")]
     Dump(#[from] UnpackError),
     /// The snapshot cannot be used.
-    #[error("the snapshot cannot be used: {0}")]
+    #[error("cannot use the snapshot: {0}")]
     Snapshot(#[from] RestoreError),
     /// The database directory cannot be written.
-    #[error("the database directory `{}` cannot be written: {source}", path.display())]
+    #[error("cannot write to the database directory `{}`: {source}", path.display())]
     Directory {
         /// What was to be written.
         path: PathBuf,
@@ -93,7 +93,7 @@ impl Import {
     /// As [`Self::undo`], after a failure that is to be reported: one of the removal is only logged.
     pub fn undo_after_failure(&self) {
         if let Err(error) = self.undo() {
-            tracing::error!(%error, "what a failed import left is not removed; the next start tries again");
+            tracing::error!(%error, "cannot remove the remains of a failed import; the next start tries again");
         }
     }
 }
@@ -160,7 +160,7 @@ fn mark(root: &Path) -> Result<(), ImportError> {
 /// Removes what an import left that was cut off.
 fn remove_unfinished(root: &Path) -> Result<(), ImportError> {
     if root.join(MARKER).exists() {
-        tracing::warn!("an import into `{}` was cut off: what it left is removed", root.display());
+        tracing::warn!("an import into `{}` was interrupted; removing its remains", root.display());
         return empty(root).map_err(|source| ImportError::Directory { path: root.to_owned(), source });
     }
     remove_unpacked(root)

@@ -1,9 +1,9 @@
-//! The server: protocol in, protocol out.
+//! The server: HTTP interface, tasks, control plane, networking.
 //!
-//! The way of a request: [`net`] (connections of a core) and [`http`] (bytes to requests) to [`api`] (routes, decoding, errors),
-//! from there a search to `shards::engine`, and a change to [`control`] (keys, tasks, settings of the instance, on one core) and
-//! [`tasks`] (batches of the queue, done one after another). [`network`] talks with other instances, by [`outgoing`]. Each core
-//! has an [`app::App`] of its own; states that all read are published to them, never shared.
+//! The path of a request: [`net`] (the connections of a core), [`http`] (bytes to requests), [`api`] (routes, decoding, errors).
+//! From there a search goes to `shards::engine`; a change goes to [`control`] (API keys, tasks and settings of the instance, on
+//! one core) and [`tasks`] (the queue's batches, processed one after another). [`network`] talks to other instances, through
+//! [`outgoing`]. Each core has its own [`app::App`]; state that all cores read is published to them, never shared.
 
 pub mod api;
 pub mod app;

@@ -1,7 +1,7 @@
-//! The log: on standard error, and for one client at a time as a stream.
+//! Logging: to standard error and, for one client at a time, as a stream.
 //!
-//! What is told in each place is decided by a filter that can be replaced while the server runs. Neither place ever holds up the
-//! server: lines are written by a thread, and those that a slow reader does not take are left out.
+//! Each destination has a filter that can be replaced while the server runs. Neither destination ever blocks the server: a thread
+//! writes the lines, and lines that a slow reader does not take are dropped.
 
 use std::io::{self, IsTerminal, Write};
 use std::pin::Pin;

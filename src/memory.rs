@@ -1,8 +1,8 @@
-//! The allocator of the program, and when it gives memory back.
+//! The allocator, and when it returns memory to the system.
 //!
-//! mimalloc gives pages back some time after they were freed, on whatever thread allocates next. While documents are loaded that
-//! means tens of megabytes at once, and a core that holds up its searches for ten milliseconds and more. So the cores are told
-//! not to, and a thread of its own does it.
+//! mimalloc returns pages some time after they were freed, on whichever thread allocates next. During a load that means tens of
+//! megabytes at once, which blocks a core's searches for ten milliseconds and more. So the cores do not return memory; a
+//! dedicated thread does.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A test on a real executor, for the modules whose tests need one.
+//! Runs a test on a real executor, for modules whose tests need one.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};

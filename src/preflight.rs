@@ -1,4 +1,4 @@
-//! What the machine must allow, checked before anything starts, each failure with one sentence that says what to do.
+//! Checks of the machine before anything starts. Each failure has a one-sentence message that says what to do.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -25,9 +25,8 @@ const OTHER_DATABASE: &str = "tasks/data.mdb";
 pub enum PreflightError {
     /// The kernel or a sandbox refuses io_uring.
     #[error(
-        "io_uring is refused here ({source}): in a container, start it with the seccomp profile that comes with the server \
-         (docker run --security-opt seccomp=tuning/seccomp-io_uring.json; see tuning/README.md); on a host, set \
-         `sysctl kernel.io_uring_disabled=0`"
+        "io_uring is not permitted ({source}): in a container, use the seccomp profile that comes with the server \
+         (docker run --security-opt seccomp=tuning/seccomp-io_uring.json; see tuning/README.md); on a host, set `sysctl kernel.io_uring_disabled=0`"
     )]
     IoUring {
         /// What the kernel said.
@@ -35,8 +34,8 @@ pub enum PreflightError {
     },
     /// The limit of locked memory leaves nothing for a ring.
     #[error(
-        "this user may lock no more memory, which io_uring needs ({source}): raise the limit (`ulimit -l unlimited`, or \
-         `LimitMEMLOCK=infinity` in the unit), or end other programs of the user that use io_uring"
+        "io_uring needs more locked memory than this user's limit allows ({source}): raise the limit (`ulimit -l unlimited`, or \
+         `LimitMEMLOCK=infinity` in the unit), or stop other programs of this user that use io_uring"
     )]
     LockedMemory {
         /// What the kernel said.
@@ -44,7 +43,7 @@ pub enum PreflightError {
     },
     /// The database directory is that of another program.
     #[error(
-        "`{}` holds a database of Meilisearch {version}, whose files are others: make a dump with it, and start with another \
+        "`{}` holds a database of Meilisearch {version}, which Skerry cannot read: create a dump with Meilisearch, then start with another \
          `--db-path` and `--import-dump`", path.display()
     )]
     OtherDatabase {
@@ -54,7 +53,7 @@ pub enum PreflightError {
         version: String,
     },
     /// The database directory cannot be made or opened.
-    #[error("the database directory `{}` cannot be used ({source}); check its owner and rights, or choose another `--db-path`", path.display())]
+    #[error("the database directory `{}` cannot be used ({source}); check its owner and permissions, or choose another `--db-path`", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
@@ -62,7 +61,7 @@ pub enum PreflightError {
         source: io::Error,
     },
     /// Another process holds the database directory.
-    #[error("the database directory `{}` is in use by another process; stop that one or choose another `--db-path`", path.display())]
+    #[error("the database directory `{}` is in use by another process; stop that process or choose another `--db-path`", path.display())]
     DirectoryInUse {
         /// The directory.
         path: PathBuf,
@@ -178,13 +177,13 @@ pub fn prepare_open_files() -> u64 {
             if limit < OPEN_FILES_WANTED {
                 tracing::warn!(
                     limit,
-                    "few files may be open at once; raise it (ulimit -n 65536, or LimitNOFILE= in the unit)"
+                    "the limit of open files is low; raise it (ulimit -n 65536, or LimitNOFILE= in the unit)"
                 );
             }
             limit
         }
         Err(error) => {
-            tracing::warn!(%error, "the limit of open files could not be read or raised");
+            tracing::warn!(%error, "cannot read or raise the limit of open files");
             0
         }
     }

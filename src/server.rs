@@ -1,4 +1,4 @@
-//! The process: options, what the machine must allow, sockets, cores, and the stop.
+//! The server process: options, preflight checks, sockets, cores, and shutdown.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -125,7 +125,7 @@ fn serve(
             tracing::info!("stopped");
             Ok(stop.exit_code())
         }
-        Some((core, cause)) => Err(format!("core {} ended: {cause}", core.0).into()),
+        Some((core, cause)) => Err(format!("core {} failed: {cause}", core.0).into()),
     }
 }
 
@@ -176,7 +176,7 @@ struct Shared {
 impl Shared {
     /// Stops the server because of this.
     fn fail(&self, cause: String) {
-        tracing::error!(cause, "the server stops");
+        tracing::error!(cause, "stopping the server");
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
         self.stop.store(true, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! Loads data sets and drives searches against any server that speaks the interface; given several servers it takes
-//! them in turn, round by round, so that a machine's drift meets all of them, and prints ratios of medians.
+//! Loads data sets and measures any server with the Meilisearch interface. Several servers take turns, round by round, so that
+//! drift of the machine affects all of them alike; ratios of medians are printed.
 
 // A load generator blocks by design: it runs beside the server, not inside it.
 #![allow(clippy::disallowed_methods)]
@@ -34,160 +34,160 @@ struct Cli {
 /// The servers measured, and where.
 #[derive(Args, Clone)]
 pub struct Servers {
-    /// Address of a server, such as `127.0.0.1:7700`; may be given several times, the first is compared with the others.
+    /// Address of a server, such as `127.0.0.1:7700`; repeatable: the first one is compared with the others.
     #[arg(long = "server", required = true)]
     pub servers: Vec<String>,
-    /// The index used on each of them.
+    /// Index to use on each server.
     #[arg(long, default_value = "bench")]
     pub index: String,
-    /// Key sent as bearer.
+    /// API key, sent as a bearer token.
     #[arg(long)]
     pub key: Option<String>,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Deletes the index, sets its settings, loads a file and waits until it can be searched.
+    /// Load a file: deletes the index, applies settings, sends the documents and waits until they can be searched.
     Load {
         #[command(flatten)]
         servers: Servers,
         #[command(flatten)]
         source: load::Source,
-        /// Data folder of each server, in their order, for the size on disk.
+        /// Data directory of each server, in the same order, to measure disk usage.
         #[arg(long)]
         data: Vec<PathBuf>,
-        /// Process of each server, in their order, for its memory.
+        /// Process ID of each server, in the same order, to measure memory.
         #[arg(long)]
         pid: Vec<u32>,
     },
-    /// Times searches of several kinds, with a number of clients, closed or open loop.
+    /// Measure the latency and throughput of several kinds of searches, closed or open loop.
     Search {
         #[command(flatten)]
         servers: Servers,
-        /// The file that was loaded: queries are made of its words.
+        /// The loaded file, from whose words queries are generated.
         #[arg(long)]
         file: PathBuf,
-        /// one, two, three, prefix, misspelt, filtered, faceted; all where none is given.
+        /// one, two, three, prefix, misspelt, filtered or faceted; default: all.
         #[arg(long)]
         kind: Vec<queries::Kind>,
-        /// Connections that search at once.
+        /// Concurrent connections.
         #[arg(long, default_value_t = 1)]
         clients: usize,
-        /// Searches a second over all connections; without it each client sends its next search at once.
+        /// Searches per second over all connections (open loop); without it each client sends its next search at once (closed loop).
         #[arg(long)]
         rate: Option<f64>,
-        /// Seconds of one round.
+        /// Seconds per round.
         #[arg(long, default_value_t = 2.0)]
         seconds: f64,
-        /// Rounds of each server and kind.
+        /// Rounds per server and kind.
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// The queries' seed.
+        /// Seed of the queries.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Different queries of each kind, which come again and again.
+        /// Number of different queries of each kind, which are repeated in turn.
         #[arg(long, default_value_t = queries::QUERIES)]
         queries: usize,
     },
-    /// Time from sending one document until a search finds it.
+    /// Measure the time from sending a document until a search finds it.
     Write {
         #[command(flatten)]
         servers: Servers,
-        /// How many documents, one after another.
+        /// Number of documents, sent one after another.
         #[arg(long, default_value_t = 100)]
         count: usize,
     },
-    /// Latency of searches at a fixed rate: idle, then while another index is loaded.
+    /// Measure search latency at a fixed rate: first idle, then while another index is loaded.
     Mixed {
         #[command(flatten)]
         servers: Servers,
-        /// The file that was loaded: queries are made of its words.
+        /// The loaded file, from whose words queries are generated.
         #[arg(long)]
         file: PathBuf,
-        /// NDJSON file loaded into a second index, again and again, while searches run.
+        /// NDJSON file loaded repeatedly into a second index while searches run.
         #[arg(long)]
         load: PathBuf,
-        /// Searches a second.
+        /// Searches per second.
         #[arg(long, default_value_t = 200.0)]
         rate: f64,
         /// Connections that search.
         #[arg(long, default_value_t = 4)]
         clients: usize,
-        /// Seconds of each phase.
+        /// Seconds per phase.
         #[arg(long, default_value_t = 8.0)]
         seconds: f64,
     },
-    /// Loads documents with vectors, then measures recall, searches a second and their times.
+    /// Load documents with vectors, then measure recall, throughput and latency.
     Vectors {
         #[command(flatten)]
         servers: Servers,
         #[command(flatten)]
         shape: vectors::Shape,
     },
-    /// Whether requests that ask for as much work as they can hold up the ordinary searches of others.
+    /// Measure whether expensive requests delay the ordinary searches of other clients.
     Stalls {
         #[command(flatten)]
         servers: Servers,
-        /// NDJSON file that is loaded.
+        /// NDJSON file to load.
         #[arg(long)]
         file: PathBuf,
-        /// Seconds of each kind of request.
+        /// Seconds per kind of request.
         #[arg(long, default_value_t = 1.0)]
         seconds: f64,
-        /// Connections with ordinary searches.
+        /// Connections that send ordinary searches.
         #[arg(long, default_value_t = 4)]
         clients: usize,
-        /// Ordinary searches a second.
+        /// Ordinary searches per second.
         #[arg(long, default_value_t = 400.0)]
         rate: f64,
-        /// Milliseconds that an ordinary search may take at most.
+        /// Maximum latency of an ordinary search, in milliseconds.
         #[arg(long, default_value_t = 10.0)]
         bar_ms: f64,
-        /// Uses the indexes as they are.
+        /// Use the existing indexes; load nothing.
         #[arg(long)]
         loaded: bool,
-        /// Only kinds of requests whose name contains this.
+        /// Run only kinds of requests whose name contains this.
         #[arg(long, default_value = "")]
         only: String,
     },
-    /// Loads a network of instances and times changes in which every document moves; checks what is found after each.
+    /// Load a network of instances, then time topology changes that move every document, checking search results after each.
     Reshard {
-        /// The first is to lead.
+        /// The first one becomes the leader.
         #[command(flatten)]
         servers: Servers,
         #[command(flatten)]
         shape: network::Shape,
     },
-    /// Has the first server send an index to each of the others, and compares what they have with it.
+    /// Export an index from the first server to each of the others, and compare the copies with it.
     Export {
         #[command(flatten)]
         servers: Servers,
         #[command(flatten)]
         shape: export::Shape,
     },
-    /// Asks two servers the same, under several settings, and reports every difference reduced to a small case.
+    /// Send two servers the same queries under several settings, and report every difference, reduced to a small case.
     Differ {
         #[command(flatten)]
         servers: Servers,
-        /// NDJSON file that both load.
+        /// NDJSON file that both servers load.
         #[arg(long)]
         file: PathBuf,
-        /// Decides settings and queries.
+        /// Seed of the settings and queries.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Queries of each round.
+        /// Queries per round.
         #[arg(long, default_value_t = 900)]
         queries: usize,
-        /// Rounds, each with settings of its own; those of the first are plain.
+        /// Rounds, each with its own settings; those of the first are plain.
         #[arg(long, default_value_t = 4)]
         rounds: usize,
-        /// Documents of the file that are used, from the first.
+        /// Number of documents to use, from the start of the file.
         #[arg(long, default_value_t = 5000)]
         documents: usize,
-        /// Uses the indexes as they are: loads nothing, changes no settings.
+        /// Use the existing indexes: load nothing and change no settings.
         #[arg(long)]
         loaded: bool,
-        /// Reduced cases shown of each kind of query.
+        /// Reduced cases to show per kind of query.
         #[arg(long, default_value_t = 3)]
         shown: usize,
     },

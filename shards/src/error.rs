@@ -1,4 +1,4 @@
-//! What can go wrong in a way that the caller is told about.
+//! Errors that are reported to the caller.
 
 /// A mistake of the request or of a document, with the interface's error code. The server turns the code into status,
 /// type and link; the message is for people.

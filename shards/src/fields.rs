@@ -1,4 +1,4 @@
-//! The names of an index's fields and their numbers.
+//! Field names of an index and their numbers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The numbers that name things, each with its own type so that none is passed for another.
+//! Numeric identifiers, each with its own type so that none is mistaken for another.
 
 use serde::{Deserialize, Serialize};
 

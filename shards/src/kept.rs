@@ -1,8 +1,8 @@
-//! What is remembered within a bound, and forgotten a little at a time.
+//! A bounded cache map that evicts a little at a time.
 //!
-//! To start over when a map is full is simple and rare, but to free tens of thousands of small things takes tens of milliseconds,
-//! and so does moving them when the map grows, while nobody else has the core. So this map is many small ones, of which the
-//! hash of a key chooses one: each of them grows on its own, and room is made by emptying one after the other.
+//! Clearing a full map is simple and rare, but freeing tens of thousands of small values takes tens of milliseconds, as does
+//! rehashing a growing map, and meanwhile nobody else has the core. So this map consists of many small ones, chosen by the key's
+//! hash: each grows on its own, and room is made by clearing one after another.
 
 use std::borrow::Borrow;
 use std::hash::Hash;

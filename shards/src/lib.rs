@@ -1,10 +1,10 @@
 //! Executors, cross-core messages, partitions, indexing and search.
 //!
-//! From below: [`runtime`] (executors, clock, side threads), [`mesh`] (messages between cores), [`placement`] (which core has
-//! what); [`index`] and [`partition`] (what is stored, and changing it), of [`text`], [`facets`] and [`vectors`]; [`query`] (what
-//! a search asks), [`rank`] (in which order), [`search`] (from all partitions to one answer), [`format`](mod@format) (hits as
-//! text); [`engine`] (the door). A partition is touched by its own core alone, others send it messages, and a search reads one
-//! epoch of all partitions.
+//! From the bottom up: [`runtime`] (executors, clock, side threads), [`mesh`] (messages between cores) and [`placement`] (which
+//! core owns what); [`index`] and [`partition`] (stored data and its changes), built from [`text`], [`facets`] and [`vectors`];
+//! [`query`] (what a search asks for), [`rank`] (ordering), [`search`] (from all partitions to one response) and
+//! [`format`](mod@format) (hits as text); [`engine`] (the public interface). A partition is accessed only by its own core, others
+//! send it messages; a search reads one epoch of all partitions.
 
 pub mod document;
 pub mod engine;

@@ -1,7 +1,7 @@
-//! Which network shard a document belongs to: rendezvous hashing, the same on every instance.
+//! Assigns documents to network shards by rendezvous hashing, identically on every instance.
 //!
-//! Each name is hashed together with the document's id; the name with the greatest hash has the document. A name that is
-//! added takes documents from all others and moves none between them; one that is removed deals its own out.
+//! Each shard name is hashed together with the document's ID; the name with the greatest hash gets the document. Adding a name
+//! takes documents from all others and moves none between them; removing a name distributes its documents over the others.
 
 use std::collections::BTreeSet;
 

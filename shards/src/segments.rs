@@ -1,5 +1,5 @@
-//! Lists that grow without moving what they hold: a vector that doubles copies all of it at once, which holds a core for
-//! milliseconds when it is large.
+//! Lists that grow without moving their elements: a vector that doubles copies all of them at once, which blocks a core for
+//! milliseconds if the vector is large.
 
 use std::mem::size_of;
 

@@ -1,5 +1,5 @@
-//! The settings of one index, complete: what indexing and search read. The server's interface checks and merges
-//! changes; here every field has its value.
+//! The complete settings of one index, as indexing and search read them. The server's interface validates and merges changes;
+//! here every field has a value.
 
 pub mod embedder;
 

@@ -1,4 +1,4 @@
-//! Moments as the interface shows them.
+//! Timestamps in the interface's format.
 
 use std::fmt;
 use std::time::Duration;

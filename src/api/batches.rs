@@ -1,4 +1,4 @@
-//! Batches: lists and single ones.
+//! Batch routes: lists and single batches.
 
 use super::error::{ApiError, ErrorCode};
 use super::router::{Answer, Call, Route};

@@ -1,4 +1,4 @@
-//! The error object: what every refused request and every failed task shows.
+//! The error object of rejected requests and failed tasks.
 
 use serde::{Deserialize, Serialize};
 use shards::engine::EngineError;

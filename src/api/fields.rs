@@ -1,4 +1,4 @@
-//! `POST /indexes/{uid}/fields`: every field that the index has met, with what the settings make of it.
+//! `POST /indexes/{uid}/fields`: every field of the index, with the settings that apply to it.
 
 use serde_json::{Value, json};
 use shards::settings::{FacetOrder, Settings, covers_subtree, matches_pattern};

@@ -1,5 +1,5 @@
-//! Bodies of searches and settings made at random from the words of the interface: whatever they hold, they are decoded or
-//! refused, never more.
+//! Random search and settings bodies made from the words of the interface. Whatever they contain, they are either decoded or
+//! rejected, nothing else.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};

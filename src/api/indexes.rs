@@ -1,4 +1,4 @@
-//! Indexes: lists, single ones, and the tasks that make, change, exchange, rewrite and delete them.
+//! Indexes: lists, single ones, and the tasks that create, update, swap, compact and delete them.
 
 use serde_json::{Value, json};
 use shards::engine::IndexView;

@@ -1,4 +1,4 @@
-//! The keys that clients make, look up, rename and delete.
+//! API keys: creating, reading, updating and deleting them.
 
 use serde_json::Value;
 

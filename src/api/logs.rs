@@ -1,4 +1,4 @@
-//! The log at run time: what the console tells, and a stream of it for one client.
+//! Logging at run time: the console's filter, and a log stream for one client.
 
 use serde_json::Value;
 use tracing_subscriber::filter::Targets;

@@ -1,5 +1,5 @@
-//! Bodies of JSON routes: a short one is read and decoded at once, a long one on another thread. To parse, decode and free
-//! many values takes as much as seconds, in which the core would do nothing else.
+//! Bodies of JSON routes: a short one is parsed at once, a long one on another thread. Parsing, decoding and freeing many values
+//! can take seconds, during which the core would do nothing else.
 
 use serde_json::Value;
 

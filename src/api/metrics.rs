@@ -1,6 +1,6 @@
-//! `GET /metrics`: what the server counts and how it stands, for a collector.
+//! `GET /metrics`: counters and gauges in Prometheus format.
 //!
-//! Left out are the limits of the task queue's store, which has none here but the disk's.
+//! The limits of the task queue's store are omitted, because here it is limited only by the disk.
 
 use shards::timestamp::Timestamp;
 

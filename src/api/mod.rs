@@ -1,5 +1,5 @@
-//! The interface: what each route reads from a request, checks, and answers. Handlers hold no index logic: they decode, ask
-//! the engine or the control plane, and encode.
+//! The HTTP interface: what each route reads from a request, checks, and responds. Handlers hold no index logic: they decode,
+//! call the engine or the control plane, and encode.
 
 pub mod batches;
 pub mod chats;

@@ -1,4 +1,4 @@
-//! Lists that are answered page by page.
+//! Paginated lists.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Indexes as handlers read them: a seam between the interface and the engine, so that tests can stand in for the latter.
+//! Indexes as handlers read them: an abstraction of the engine that tests can replace.
 
 use std::sync::Arc;
 

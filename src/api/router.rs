@@ -1,7 +1,7 @@
-//! From a request to its handler: path and verb, then the key, and only then body and query.
+//! Routing a request to its handler: first path and method, then the API key, and only then body and query.
 //!
-//! Routes are matched segment by segment; a literal segment wins over a parameter whatever the order of the table. A path
-//! that no route has is 404, a verb that a path does not have is 405, both without a body and before any look at the key.
+//! Routes are matched segment by segment; a literal segment takes precedence over a parameter, whatever the order of the table.
+//! An unknown path is 404 and an unsupported method is 405, both without a body and before the key is checked.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The dynamic search rules that clients make, list and take away.
+//! Routes to create, list and delete dynamic search rules.
 
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;

@@ -1,4 +1,4 @@
-//! Tasks: lists, single ones, their payloads, and taking them back or forgetting them.
+//! Tasks: lists, single ones, their payloads, cancelation and deletion.
 
 use roaring::RoaringBitmap;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Numbers that no one else has, from the runtime's clock and randomness, so that a seeded run repeats them.
+//! UUIDs from the runtime's clock and randomness, so that a seeded run repeats them.
 
 use shards::runtime::Runtime;
 use uuid::{Builder, Uuid};

@@ -1,4 +1,4 @@
-//! The webhooks that clients make, look up, change and delete.
+//! Webhook routes: create, read, update and delete.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Work on side threads that gives something back.
+//! Runs work on side threads and returns its result.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,7 +1,7 @@
-//! gzip-compressed tar archives, of dumps and snapshots, and the way to work on them beside an executor.
+//! gzip-compressed tar archives for dumps and snapshots, processed without blocking an executor.
 //!
-//! All that blocks runs on side threads, in pieces of some megabytes, so that nobody waits long for such a thread; the
-//! executor hands in bytes and waits.
+//! Blocking work runs on side threads in pieces of some megabytes, so nobody waits long for such a thread; the executor passes in
+//! bytes and waits.
 
 mod aside;
 mod read;

@@ -1,4 +1,4 @@
-//! Unpacking an archive that somebody hands to the server.
+//! Unpacks untrusted archives.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! Writing an archive, piece by piece.
+//! Writes an archive piece by piece.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -1,4 +1,4 @@
-//! The check of one request: from its `Authorization` header to a [`Grant`] or the error that the client sees.
+//! Authorizes one request: from its `Authorization` header to a [`Grant`] or the error that the client gets.
 
 use std::sync::Arc;
 

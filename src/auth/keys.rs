@@ -1,4 +1,4 @@
-//! Keys: their values, the patterns of indexes they open, and the set of them that requests are checked against.
+//! API keys: their values, their index patterns, and the set of keys that requests are checked against.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Who may do what: the `Authorization` header, keys, tenant tokens. Everything here is a pure function of the request,
-//! the keys and the time; the control plane stores the keys.
+//! Authorization: the `Authorization` header, API keys, tenant tokens. Everything here is a pure function of the request, the
+//! keys and the time; the control plane stores the keys.
 
 pub mod actions;
 pub mod bodies;

@@ -1,5 +1,5 @@
-//! Tenant tokens: JWTs that a holder of a key signs with the key's value, and that narrow the key to some indexes and
-//! filters for one tenant.
+//! Tenant tokens: JWTs signed with the value of an API key, which restrict that key to some indexes and filters for one
+//! tenant.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

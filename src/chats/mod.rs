@@ -1,7 +1,6 @@
-//! Chat workspaces: for each, how a language model is reached and what it is told.
+//! Chat workspaces: each one defines how a language model is reached and with which prompts.
 //!
-//! They are a part of the control plane's state, durable and known to every core. A workspace is made by changing its
-//! settings.
+//! They are part of the control plane's state, durable and known to every core. Changing the settings of a workspace creates it.
 
 pub mod model;
 pub mod stream;

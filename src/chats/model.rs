@@ -1,4 +1,4 @@
-//! What is sent to a model: where to, who asks, and the conversation with the search function in it.
+//! Requests to a model: the address, the credentials, and the conversation with the search function in it.
 
 use serde_json::{Map, Value, json};
 

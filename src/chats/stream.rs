@@ -1,4 +1,4 @@
-//! What comes from a model: events, the pieces of an answer in them, and the calls of functions that are spread over several.
+//! Responses of a model: events, pieces of text, and function calls that are spread over several events.
 
 use serde_json::{Map, Value, json};
 

@@ -1,10 +1,11 @@
-//! Answers to writes that wait: tasks until other instances of the network have them, changes until the store has them.
+//! Delayed acknowledgement of writes: of tasks until other instances of the network have them, of changes until the store has
+//! them.
 //!
-//! A question between cores holds a credit until it is answered, and a silent instance may take a minute: some hundred writes
-//! that wait in open questions would keep every search from the control core. So the question to accept a task is answered as
-//! soon as the log has it. Where others must have it first, the core that asked keeps the write in a table ([`Awaited`]) and
-//! the control core sends the verdict in a short message of its own ([`ControlPlane::run_verdicts`]), one at a time to each core.
-//! A change that needs no task waits in the same way: the disk decides how long.
+//! A question between cores holds a credit until it is answered, and a silent instance may take a minute: some hundred waiting
+//! writes would block every search from the control core. So the question to accept a task is answered as soon as the log has it.
+//! If others must have it first, the core that asked keeps the write in a table ([`Awaited`]), and the control core sends the
+//! verdict in a short message of its own ([`ControlPlane::run_verdicts`]), one at a time to each core. A change that needs no
+//! task waits in the same way, because the time a disk takes is not bounded.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

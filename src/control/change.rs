@@ -1,4 +1,4 @@
-//! Changes that need no task: what each makes durable, and what every core then sees.
+//! Changes that need no task: what each one makes durable and publishes to every core.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The switches of what is not yet part of the interface for good.
+//! Switches for experimental features.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The control plane as handlers on any core see it.
+//! The control plane's interface for handlers on any core.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Waiting within one core: a mailbox for a loop that works through what others leave there.
+//! A mailbox within one core, for a loop that processes what others put into it.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -1,4 +1,4 @@
-//! Indexes as the task worker uses them: a seam between tasks and the engine, so that tests can stand in for either.
+//! Indexes as the task worker uses them: an abstraction between tasks and the engine, so that tests can replace either.
 
 use std::path::PathBuf;
 use std::rc::Rc;

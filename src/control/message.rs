@@ -1,4 +1,4 @@
-//! What the cores ask the control core, what it tells them, and the answers.
+//! Messages between the cores and the control core.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,12 @@
-//! The control plane: tasks, indexes' names, keys and switches of the instance.
+//! The control plane: tasks, index names, API keys and feature switches of the instance.
 //!
-//! It has one writer, [`plane::ControlPlane`] on core 0. Every core has a [`handle::ControlHandle`], which asks core 0 and
-//! keeps the immutable [`state::ControlState`] that core 0 last published. A change is durable, and known to every core,
-//! before it is answered.
+//! It has one writer, [`plane::ControlPlane`] on core 0. Every core has a [`handle::ControlHandle`], which sends requests to core
+//! 0 and keeps the immutable [`state::ControlState`] that core 0 last published. A change is durable, and known to every core,
+//! before it is acknowledged.
 //!
-//! On disk: `log/` holds accepted tasks with their payloads ([`storage::tasklog`]), `control.store` what has ended ([`storage::store`]). A
-//! batch that changed an index is ended by that index's own commit; [`open`] brings the store up to date with it after
-//! a crash, so that nothing is applied twice and nothing accepted is lost.
+//! On disk, `log/` holds accepted tasks with their payloads ([`storage::tasklog`]) and `control.store` holds finished ones
+//! ([`storage::store`]). A batch that changed an index is finished by that index's own commit; after a crash [`open`] brings the
+//! store up to date with it, so nothing is applied twice and nothing accepted is lost.
 
 mod acknowledge;
 mod change;

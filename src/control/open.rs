@@ -1,4 +1,4 @@
-//! The start: what the store, the log and the indexes say, brought together.
+//! Startup: reconciles the store, the log and the indexes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,7 +67,9 @@ impl ControlPlane {
                 // Nobody waits for this; it shares the next commit.
                 drop(self.store.submit(changes));
             }
-            Err(error) => tracing::warn!(%id, %error, "the storage of a deleted index stays until the next start"),
+            Err(error) => {
+                tracing::warn!(%id, %error, "cannot remove the files of a deleted index before the next start")
+            }
         }
     }
 }
@@ -109,8 +111,8 @@ impl Start {
         if !names.is_empty() {
             tracing::warn!(
                 indexes = names.join(", "),
-                "made with other dictionaries for Japanese and Korean: texts in these languages may not be found; start with \
-                 the same dictionaries, or make the indexes anew from a dump"
+                "indexes were built with other Japanese or Korean dictionaries, so texts in these languages may not be found; \
+                 start with the same dictionaries, or rebuild the indexes from a dump"
             );
         }
     }
@@ -128,7 +130,7 @@ impl Start {
 
     /// Ends a batch by the record that its index's commit carries.
     async fn end_batch(&mut self, name: &str, mut entry: IndexEntry, record: CommitRecord) -> Result<(), ControlError> {
-        tracing::info!(batch = record.batch.uid.0, index = name, "a batch that had ended is recorded as such");
+        tracing::info!(batch = record.batch.uid.0, index = name, "recording a batch that had finished");
         let ended: BTreeSet<TaskUid> = record.tasks.iter().map(|task| task.uid).collect();
         self.waiting.retain(|task| !ended.contains(&task.uid));
         self.recovered.next_batch = record.batch.uid.0 + 1;

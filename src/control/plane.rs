@@ -1,8 +1,8 @@
-//! The control plane: the one writer, on core 0.
+//! The control plane: the single writer, on core 0.
 //!
-//! Four loops share it, each the only one of its kind: accepting tasks (`register`), processing them (`tasks::worker`),
-//! committing (`store`), and changes that need no task ([`ControlPlane::run_changes`]). They never hold a borrow across an
-//! await; what must not change in between is changed by one loop only.
+//! Four loops share it, one of each kind: accepting tasks (`register`), processing them (`tasks::worker`), committing (`store`),
+//! and changes that need no task ([`ControlPlane::run_changes`]). They never hold a borrow across an await; state that must not
+//! change in between is changed by one loop only.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -273,7 +273,7 @@ impl ControlPlane {
             .map(|core| self.mesh.ask(CoreId(core), ControlQuestion::Publish(state.clone())));
         for (core, answer) in join_all(told).await.into_iter().enumerate() {
             if let Err(error) = answer {
-                tracing::error!(core, %error, "a core did not take over the new state");
+                tracing::error!(core, %error, "a core did not apply the new state");
             }
         }
     }

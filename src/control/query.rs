@@ -1,4 +1,4 @@
-//! Lists of tasks and batches, and single ones, as JSON.
+//! Tasks and batches as JSON, in lists and one by one.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! Accepting tasks: numbers, one write to the log for all that came meanwhile, then the queue.
+//! Accepting tasks: assigns their numbers, writes all that arrived meanwhile to the log at once, then enqueues them.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ impl ControlPlane {
         }
         let written = self.log.append(&tasks, payloads).await;
         if let Err(error) = written {
-            tracing::error!(%error, tasks = tasks.len(), "tasks could not be accepted");
+            tracing::error!(%error, tasks = tasks.len(), "cannot accept tasks");
             for answer in answers.into_iter().flatten() {
                 answer.send(Err(error.clone()));
             }
@@ -176,7 +176,7 @@ impl ControlPlane {
         let oldest: RoaringBitmap = queue.finished().iter().take((tasks_max / CLEAN_UP_SHARE) as usize).collect();
         let Some(last) = oldest.max() else { return };
         let Some(after) = queue.enqueued_at(TaskUid(last)).map(|date| Timestamp(date.0 + 1)) else { return };
-        tracing::info!(tasks = queue.len(), forgotten = oldest.len(), "the oldest finished tasks are forgotten");
+        tracing::info!(tasks = queue.len(), forgotten = oldest.len(), "deleting the oldest finished tasks");
         let query = format!("?statuses=succeeded,failed,canceled&beforeEnqueuedAt={after}");
         let content = Content::TaskDeletion { query, tasks: oldest };
         group.tasks.push(Task::accepted(TaskUid(group.next), NewTask::new(content, None), self.next_enqueued_at()));
@@ -219,7 +219,7 @@ impl ControlPlane {
         let changes = Changes { network: Some(network.clone()), ..Changes::default() };
         if let Err(error) = self.store.commit(changes).await {
             // The task in the log brings it back after a restart.
-            tracing::error!(%error, "the network could not be written");
+            tracing::error!(%error, "cannot write the network's state");
         }
         self.publish(|state| state.network = network).await;
     }

@@ -1,4 +1,4 @@
-//! What every core knows of the instance.
+//! The state of the instance that every core knows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Batches as dumps have them, one a line.
+//! Batches in a dump, one per line.
 
 use std::collections::{BTreeMap, BTreeSet};
 

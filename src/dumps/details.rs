@@ -1,4 +1,4 @@
-//! The details of tasks as dumps have them, and what they say of a task's outcome.
+//! Task details in a dump, and what they say about a task's outcome.
 
 use serde_json::{Map, Value, json};
 

@@ -1,7 +1,7 @@
-//! Starting from a dump: an empty database is filled with what its unpacked files say, before anything else opens it.
+//! Importing a dump: fills an empty database from the unpacked files before anything else opens it.
 //!
-//! Nothing here is undone when it fails: the marker of `crate::imports` stands until the whole import is durable, and what
-//! stands beside it is removed by whoever finds it.
+//! Nothing is rolled back on failure: the marker file of `crate::imports` remains until the whole import is durable, and whoever
+//! finds it removes everything beside it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -47,7 +47,7 @@ const DOCUMENTS_BYTES: usize = 32 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// It is of a version that this server does not read.
-    #[error("it is of version `{0}`, only `{FORMAT}` can be read")]
+    #[error("it has version `{0}`; only version `{FORMAT}` can be imported")]
     Version(String),
     /// Something that must be in it is not, or is not what it should be.
     #[error("`{file}` is damaged: {reason}")]

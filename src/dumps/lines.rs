@@ -1,4 +1,4 @@
-//! Reading a dump's files, on side threads.
+//! Reads a dump's files on side threads.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};

@@ -1,7 +1,7 @@
-//! Dumps: portable copies of the whole instance, in the interface's format of version 6.
+//! Dumps: portable copies of the whole instance, in version 6 of the interface's format.
 //!
-//! A dump is a gzip-compressed tar of JSON files, most of them with one value a line. Nothing is held whole in memory on either
-//! way: documents, tasks and batches pass through in pieces.
+//! A dump is a gzip-compressed tar of JSON files, most of them with one value per line. Documents, tasks and batches are streamed
+//! in both directions; nothing is held in memory as a whole.
 
 mod batch;
 mod details;

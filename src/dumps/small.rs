@@ -1,4 +1,4 @@
-//! The small records of a dump: what it says of itself, keys, and what it says of an index.
+//! The small records of a dump: its metadata, API keys, and index metadata.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,7 +1,7 @@
-//! A dump in the making: its archive, and the entries of which nobody knows the length before they have been written.
+//! A dump being written: its archive, and the entries whose length is unknown until they are complete.
 //!
-//! Such an entry is gathered in memory; when it becomes longer than a piece it goes into a file beside the archive, and from
-//! there into the archive once it is complete. So a dump takes as much room beside itself as its largest entry.
+//! Such an entry is collected in memory. When it exceeds the size of a piece it moves to a file next to the archive, and from
+//! there into the archive once it is complete. So a dump temporarily takes as much extra disk space as its largest entry.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};

@@ -1,4 +1,4 @@
-//! Tasks as dumps have them: one a line, with content and details in the dump's own names.
+//! Tasks in a dump, one per line, with content and details under the dump's own names.
 
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};

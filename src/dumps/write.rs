@@ -1,4 +1,4 @@
-//! Writing a dump.
+//! Writes a dump.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Vectors of queries that were asked before.
+//! A cache of query embeddings.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;

@@ -1,7 +1,7 @@
-//! Requests to embedding services and their answers, described by JSON values with placeholders.
+//! Requests to embedding services and their responses, described by JSON values with placeholders.
 //!
-//! `{{text}}` (or `{{fragment}}`) stands for what is to be embedded, `{{embedding}}` for its vector. In a list whose second item is
-//! `{{..}}` the first is repeated, once for each text; without such a list a request takes one text.
+//! `{{text}}` (or `{{fragment}}`) stands for what is to be embedded, `{{embedding}}` for its vector. In a list whose second item
+//! is `{{..}}`, the first item is repeated once per text; without such a list a request takes one text.
 
 use serde_json::Value;
 use simd_json::prelude::ValueAsScalar;

@@ -196,7 +196,7 @@ impl Shared {
         let mut next = |id: &String| match vectors.next() {
             Some(Ok(vector)) => Ok(Some(vector)),
             Some(Err(failure)) if self.options.ignores_embedder_failures => {
-                tracing::warn!(embedder = %name, document = id, error = failure.why, "a document is left without vectors");
+                tracing::warn!(embedder = %name, document = id, error = failure.why, "a document is stored without vectors");
                 Ok(None)
             }
             Some(Err(failure)) => Err(fault(&format!("while embedding the document `{id}`: {}", failure.why))),

@@ -1,7 +1,7 @@
-//! Models that run in this process: BERT and its like, from a folder on disk, without any network.
+//! Models that run in this process: BERT and similar ones, from a folder on disk, without any network access.
 //!
-//! Everything here blocks and burns, so it runs on side threads; the arithmetic has threads of its own, half as many as the
-//! machine has cores, so that the executors keep the others.
+//! Everything here blocks or uses much CPU time, so it runs on side threads. The arithmetic has threads of its own, half as many
+//! as the machine has cores, so that the executors keep the others.
 
 // No executor runs any of this, so it may block.
 #![allow(clippy::disallowed_methods)]

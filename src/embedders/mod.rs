@@ -1,8 +1,8 @@
 //! Embedders: turning documents and queries into vectors.
 //!
-//! [`host`] is what the engine asks. It renders templates ([`template`], [`render`]) on side threads, and sends what they give
-//! to a service ([`source`] says to which and how, [`exchange`] fills requests and reads answers, [`transport`] asks, and asks
-//! again; [`room`] bounds what answers hold, [`tally`] is who counts requests) or to a model that runs in this process.
+//! [`host`] is the interface to the engine. It renders templates ([`template`], [`render`]) on side threads and sends the texts
+//! to a service or to a model in this process. For services, [`source`] says which one and how, [`exchange`] builds requests and
+//! parses responses, [`transport`] sends and retries, [`room`] bounds the memory of responses, and [`tally`] counts requests.
 
 mod cache;
 pub mod exchange;

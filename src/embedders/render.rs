@@ -1,4 +1,4 @@
-//! What has to be embedded of documents: their templates rendered, and compared with what was embedded before.
+//! Renders the templates of documents and compares the texts with those embedded before.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The memory that answers under way take together on one core.
+//! Limits the memory that responses in flight take together on one core.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

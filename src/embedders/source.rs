@@ -1,4 +1,4 @@
-//! What embedders talk to, from their settings and the environment.
+//! The services that embedders call, from their settings and the environment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who hears of the requests that are made for batches.
+//! Counts embedding requests made for batches.
 
 use futures_util::future::LocalBoxFuture;
 use shards::runtime::Nanos;

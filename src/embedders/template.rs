@@ -1,7 +1,7 @@
-//! Templates: Liquid texts that turn documents and queries into what is embedded.
+//! Templates: Liquid texts that turn documents and queries into the text to embed.
 //!
-//! They come from whoever may change settings, and are parsed where requests are answered: what one nests ([`source_limits`],
-//! [`language`]) and what its rendering takes ([`meter`]) is bounded.
+//! They come from anyone who may change settings, and are parsed where requests are handled. So their nesting ([`source_limits`],
+//! [`language`]) and the cost of rendering them ([`meter`]) are bounded.
 
 mod block;
 mod captures;

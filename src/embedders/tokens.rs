@@ -1,4 +1,4 @@
-//! Cutting texts that are too long for OpenAI's models.
+//! Truncates texts that are too long for OpenAI's models.
 
 use serde_json::Value;
 use shards::runtime::Runtime;

@@ -1,4 +1,4 @@
-//! Asking an embedding service: several requests at a time, each tried again when that may help.
+//! Calls an embedding service: several requests at a time, each retried when that may help.
 
 use std::rc::Rc;
 use std::time::Duration;

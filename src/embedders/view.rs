@@ -1,7 +1,7 @@
 //! JSON values as templates see them.
 //!
-//! Liquid copies whatever a template names, and its own objects have no order. So that the text of a document does not depend
-//! on chance, the values of `fields` are copied flat, as lists of names and values, which render alike and in order.
+//! Liquid copies every object that a template names, and its own objects have no order. To make the text of a document
+//! deterministic, the values of `fields` are copied flat, as lists of names and values, which render the same but in order.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
-//! Exports: indexes sent to another server by its own interface.
+//! Exports: sending indexes to another server through its HTTP interface.
 //!
-//! [`ExportRequest`] is what a client asks for and what the task keeps. [`send`] makes the requests, on the control core, for
-//! the worker's step `tasks::work::export`.
+//! [`ExportRequest`] is the client's request, which the task keeps. [`send`] makes the requests on the control core, for the
+//! worker's step `tasks::work::export`.
 
 use std::collections::BTreeMap;
 

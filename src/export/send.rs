@@ -202,7 +202,7 @@ impl<'a> Sender<'a> {
             if runtime.now().after(pause) >= give_up {
                 return Err(failed(failure));
             }
-            tracing::warn!(cause = failure, "a request of an export is tried again");
+            tracing::warn!(cause = failure, "retrying a request of an export");
             // Between half and all of it, so that exports from several servers do not come back together.
             let share = 0.5 + (runtime.random_u64() >> 11) as f64 / (1u64 << 54) as f64;
             runtime.sleep(pause.mul_f64(share)).await;

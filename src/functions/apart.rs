@@ -1,4 +1,4 @@
-//! Threads for functions: of their own, so that one that does not end holds up nobody else.
+//! Dedicated threads for functions, so that one that does not end blocks nobody else.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,12 +1,12 @@
-//! Functions of users that edit documents: JavaScript, run once for each document, each time in a fresh scope.
+//! Document-editing functions: JavaScript from users, run once per document, each time in a fresh scope.
 //!
-//! The script is a list of statements. It finds the document in the variable `doc`, which it may change or assign, and
-//! the request's object in the constant `context`. Afterwards `doc` decides: null deletes the document, an object
-//! replaces it. There is no clock, no randomness, no file, network, module or timer, so that the same function gives
-//! the same documents everywhere; operations, memory and depth are bounded, so that an endless one ends as an error.
+//! The script is a list of statements. It finds the document in the variable `doc`, which it may change or assign, and the
+//! request's object in the constant `context`. Afterwards `doc` decides: null deletes the document, an object replaces it. There
+//! is no clock, randomness, file, network, module or timer, so the same function gives the same documents everywhere. Operations,
+//! memory and depth are bounded, so an endless function ends as an error.
 //!
-//! Within one native call the engine counts no operations, and asks nobody whether to go on. So compiling (which can run what
-//! the source has around its function) and running go on threads that can be given up: see [`apart`].
+//! Inside one native call the JavaScript engine counts no operations and cannot be interrupted. Therefore compiling (which can
+//! run code around the function) and running happen on threads that can be abandoned: see [`apart`].
 
 mod apart;
 mod outcome;

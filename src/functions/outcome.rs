@@ -1,4 +1,4 @@
-//! From what a function left in `doc` to what becomes of the document.
+//! Turns what a function left in `doc` into a change of the document.
 
 use rquickjs::Type;
 use serde_json::{Map, Value};

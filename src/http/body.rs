@@ -1,7 +1,7 @@
-//! Bodies of requests: collected under a limit that counts the bytes after decompression.
+//! Request bodies, collected under a limit that counts the bytes after decompression.
 //!
-//! A compressed body is collected first and unpacked in bounded steps, so that a small body that unpacks to a huge one
-//! neither passes the limit nor holds the executor.
+//! A compressed body is collected first and decompressed in bounded steps, so a small body that expands to a huge one neither
+//! passes the limit nor blocks the executor.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, Cursor, ErrorKind, Read};

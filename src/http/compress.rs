@@ -1,4 +1,4 @@
-//! Compression of answers: which coding a client wants, and the coding itself in bounded steps.
+//! Response compression: negotiates the content coding and encodes in bounded steps.
 
 use std::io::{self, Write};
 

@@ -1,8 +1,8 @@
-//! Reading heads and bodies from bytes, strictly: what two implementations could understand differently is refused, so
-//! that nothing in front of this server can be tricked about where a request ends.
+//! Parses request heads and bodies strictly: input that two implementations could understand differently is rejected, so that no
+//! proxy in front of this server can be misled about where a request ends.
 //!
-//! Both parsers are plain state machines over whatever bytes have arrived. Their results do not depend on how the input
-//! was cut, which the tests check.
+//! Both parsers are plain state machines over whatever bytes have arrived. Their results do not depend on how the input was
+//! split, which the tests check.
 
 use super::request::{Head, Headers, Method};
 

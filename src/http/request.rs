@@ -1,7 +1,7 @@
-//! A request as the handlers see it, a response as they give it, and the trait between them and the connection.
+//! Requests and responses as handlers see them, and the trait between handlers and the connection.
 //!
-//! A [`Head`] keeps the bytes as they came in one allocation and remembers where each field lies, so that reading a
-//! request costs two allocations however many headers a browser adds.
+//! A [`Head`] keeps the received bytes in one allocation and remembers where each field lies, so a request costs two allocations
+//! however many headers a browser adds.
 
 use std::fmt;
 
@@ -277,7 +277,7 @@ impl Response {
         match serde_json::to_vec(value) {
             Ok(body) => Response::json(status, body),
             Err(error) => {
-                tracing::error!(%error, "an answer could not be written as JSON");
+                tracing::error!(%error, "cannot serialize a response as JSON");
                 Response::empty(500)
             }
         }

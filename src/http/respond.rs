@@ -1,4 +1,4 @@
-//! Writing responses: head and body as one run of bytes, with length, CORS, `Vary` and `Retry-After` headers.
+//! Serializes responses: head and body as one run of bytes, with length, CORS, `Vary` and `Retry-After` headers.
 
 use super::compress::{self, Coding};
 use super::parse::is_token_byte;

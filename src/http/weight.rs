@@ -1,4 +1,4 @@
-//! How much memory a JSON text takes once it is read into values, told from its bytes alone.
+//! Estimates from the bytes of a JSON text how much memory its parsed values will take.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Metrics as text, in the format that collectors read.
+//! Metrics in the Prometheus text format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

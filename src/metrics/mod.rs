@@ -1,7 +1,7 @@
-//! What the server counts, for `GET /metrics`.
+//! Counters for `GET /metrics`.
 //!
-//! Every core counts for itself; the core that is asked for the metrics asks the others for their counts and adds them up.
-//! What clients can make up (paths that no route has, names of models) takes bounded room.
+//! Every core counts for itself; the core that serves the request collects the counts of the others and adds them up. Labels that
+//! clients can invent (unknown paths, model names) are bounded.
 
 mod exposition;
 mod process;

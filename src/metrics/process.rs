@@ -1,4 +1,4 @@
-//! What the kernel tells of this process. Reads `/proc`, hence for a side thread.
+//! Process metrics from the kernel. Reads `/proc`, so it runs on a side thread.
 
 use std::fs::{read_dir, read_to_string};
 

@@ -1,8 +1,7 @@
-//! One connection: read a request, have it answered, write the answer, and again.
+//! The loop of one connection: read a request, have it handled, write the response, repeat.
 //!
-//! A connection that waits holds no buffer: bytes are read into a buffer that the core's connections share, and kept only
-//! while a request is incomplete. Nothing it does is unbounded in time or memory; [`Limits`](super::core::Limits) lists
-//! the bounds.
+//! A waiting connection holds no buffer: bytes are read into a buffer shared by the core's connections, and copied only while a
+//! request is incomplete. Everything it does is bounded in time and memory; [`Limits`](super::core::Limits) lists the bounds.
 
 use std::any::Any;
 use std::io;

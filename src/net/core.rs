@@ -1,4 +1,4 @@
-//! What the connections of one core share: the service, the clock, the bounds, and who is waiting.
+//! State shared by the connections of one core: the service, the clock, the limits, and who is waiting.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The signals that stop the server, the exit codes that say which one did, and who is needed until all have been answered.
+//! Graceful shutdown: the stop signals and their exit codes, and which cores are needed until all requests are answered.
 
 use std::cell::Cell;
 use std::io;

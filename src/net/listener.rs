@@ -1,7 +1,7 @@
-//! Listening sockets, one set for each core, and the loop that turns what they accept into connections.
+//! Listening sockets, one set per core, and the accept loop.
 //!
-//! Every core listens on the same addresses and the kernel spreads the connections (`SO_REUSEPORT`). That option would
-//! also let a second server take half of the traffic in silence, so each address is first bound without it.
+//! Every core listens on the same addresses, and the kernel distributes the connections (`SO_REUSEPORT`). That option would also
+//! let a second server silently take half of the traffic, so each address is first bound without it.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -40,7 +40,7 @@ const TAKEDOWN_MAX: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The text is no address, or the name has none.
-    #[error("`{address}` is not an address to listen on ({source}); use `host:port`, such as `localhost:7700`")]
+    #[error("`{address}` is not a valid listen address ({source}); use `host:port`, such as `localhost:7700`")]
     Unresolvable {
         /// As it was given.
         address: String,
@@ -191,7 +191,7 @@ async fn accept_loop(runtime: Rc<dyn Runtime>, net: Rc<CoreNet>, listener: Liste
                 runtime.spawn(Queue::Search, Box::pin(serve_stream(net.clone(), watch, stream, tls.clone())));
             }
             Some(Err(error)) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 runtime.sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -1,7 +1,7 @@
-//! Connections: listening sockets, one loop for each connection, deadlines, TLS, and the orderly stop.
+//! Connections: listening sockets, one loop per connection, deadlines, TLS, and graceful shutdown.
 //!
-//! Only `listener` and `start` name the executor; the loop of a connection runs over anything that reads and writes, and
-//! its clock is moved from outside, so that tests drive both.
+//! Only `listener` and `start` name the executor. The connection loop runs over anything that reads and writes, and its clock is
+//! driven from outside, so tests control both.
 
 pub mod connection;
 pub mod core;

@@ -1,4 +1,4 @@
-//! Sending one answer: compressed in bounded steps, written in one piece when it is short, streamed when it is a stream.
+//! Sends one response: compressed in bounded steps, written in one piece if short, streamed if it is a stream.
 
 use std::io;
 use std::pin::Pin;

@@ -31,7 +31,7 @@ pub struct TlsOptions {
     pub cert_path: Option<PathBuf>,
     /// PEM file of the private key: PKCS#8 is preferred, then RSA, then EC.
     pub key_path: Option<PathBuf>,
-    /// PEM file of the authorities of client certificates.
+    /// PEM file of the CA certificates for client certificates.
     pub auth_path: Option<PathBuf>,
     /// Whether clients must have a certificate.
     pub require_auth: bool,
@@ -49,7 +49,8 @@ impl TlsOptions {
     fn given_by_half(&self) -> Option<String> {
         let missing = match (&self.cert_path, &self.key_path) {
             (Some(_), Some(_)) if self.require_auth && self.auth_path.is_none() => {
-                let text = "--ssl-require-auth has no effect without --ssl-auth-path: clients need no certificate";
+                let text =
+                    "--ssl-require-auth has no effect without --ssl-auth-path: clients do not need a certificate";
                 return Some(text.to_owned());
             }
             (Some(_), Some(_)) => return None,
@@ -67,7 +68,7 @@ impl TlsOptions {
             (self.tickets, "--ssl-tickets"),
         ];
         let (_, first) = given.into_iter().find(|(is_given, _)| *is_given)?;
-        Some(format!("{first} has no effect without {missing}: TLS is off, everything is sent in clear"))
+        Some(format!("{first} has no effect without {missing}: TLS is off, all traffic is unencrypted"))
     }
 }
 
@@ -149,7 +150,7 @@ fn read_certificates(path: &Path, flag: &'static str) -> Result<Vec<CertificateD
         .and_then(|found| found.collect::<Result<Vec<_>, _>>())
         .map_err(|error| failure(error.to_string()))?;
     if certificates.is_empty() {
-        return Err(failure("the file holds none".to_owned()));
+        return Err(failure("the file contains none".to_owned()));
     }
     Ok(certificates)
 }
@@ -169,7 +170,7 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
         PrivateKeyDer::Pkcs1(_) => 1,
         _ => 2,
     };
-    keys.into_iter().min_by_key(preference).ok_or_else(|| failure("the file holds none".to_owned()))
+    keys.into_iter().min_by_key(preference).ok_or_else(|| failure("the file contains none".to_owned()))
 }
 
 // Runs once, before any executor.
@@ -196,7 +197,7 @@ fn client_verifier(
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     let builder = if required { builder } else { builder.allow_unauthenticated() };
     builder.build().map_err(|error| TlsError::File {
-        what: "authorities of client certificates",
+        what: "CA certificates for client certificates",
         path: path.to_owned(),
         flag: FLAG,
         reason: error.to_string(),

@@ -1,4 +1,4 @@
-//! Which tasks a network admits, and what they are told of it: decided where tasks get their numbers, one after another.
+//! Decides which tasks a network admits and what metadata they get, where tasks are numbered one after another.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

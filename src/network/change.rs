@@ -1,4 +1,4 @@
-//! A change of the topology under way on this instance: what has come, who is done, what may be processed meanwhile.
+//! A topology change in progress on this instance: what has arrived, who is done, what may be processed meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,13 +1,13 @@
-//! The leader's tasks on their way to the other instances.
+//! Delivery of the leader's tasks to the other instances.
 //!
-//! Each instance has a queue of its own, sent in the order of the tasks: what one has not taken, nothing overtakes. A task
-//! waits in the log until every instance has it or has refused it for good, also while an instance is away and over
-//! restarts; its `network` member says how it stands. An instance that sees a task twice knows it by its origin.
+//! Each instance has its own queue, sent strictly in the order of the tasks. A task stays in the log until every instance has
+//! accepted it or rejected it for good, also while an instance is away and across restarts; its `network` member shows its
+//! progress. An instance that sees a task twice recognizes it by its origin.
 //!
-//! While an instance is away, or its disk is full, its queue grows: a number a task in memory, the payloads on the leader's
-//! disk. The disk is the bound. When it is full, writes are refused with `no_space_left_on_device`, and the operator takes the
-//! instance out of the network, which frees what waits for it; an instance that joins again begins empty. One that comes back
-//! before that gets everything in order and is behind until it has it.
+//! While an instance is away or its disk is full, its queue grows: a number per task in memory, the payloads on the leader's
+//! disk. Only the disk bounds it. When it is full, writes are rejected with `no_space_left_on_device` and the operator removes
+//! the instance from the network, which frees what waits for it; an instance that joins again starts empty. One that returns
+//! before that receives everything in order and is stale until then.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -305,7 +305,7 @@ impl ControlPlane {
         let settled = match self.deliver_one(name, TaskUid(uid)).await {
             Ok(task_uid) => RemoteTask { task_uid: Some(task_uid), error: None, pending: false },
             Err(error) => {
-                tracing::warn!(remote = name, task = uid, %error, "a task was not taken by a remote");
+                tracing::warn!(remote = name, task = uid, %error, "a remote did not accept a task");
                 if error.code != ErrorCode::RemoteBadRequest || failure::may_be_mended(&error) {
                     return Err(error);
                 }
@@ -346,7 +346,7 @@ impl ControlPlane {
         let version = task.and_then(|task| task.network.as_ref().map(TaskNetwork::version));
         let is_too_old = error.message.contains(ErrorCode::NetworkVersionTooOld.name());
         if is_too_old && version == Some(self.network.borrow().version) {
-            tracing::error!("another leader has taken over the network; writes are refused here from now on");
+            tracing::error!("another leader has taken over the network; this instance refuses writes from now on");
             self.outbox.deposed.set(true);
         }
     }
@@ -419,7 +419,7 @@ impl ControlPlane {
             let undelivered = Some(self.outbox.pending());
             let changes = Changes { rewritten: vec![task], undelivered, ..Changes::default() };
             if let Err(error) = self.store.commit(changes).await {
-                tracing::warn!(%error, task = uid, "what became of a task elsewhere could not be recorded");
+                tracing::warn!(%error, task = uid, "cannot record the state of a task on a remote");
             }
             if !self.outbox.is_pending(uid) {
                 self.log.release(std::iter::once(TaskUid(uid))).await;

@@ -1,8 +1,9 @@
-//! The network: which other instances there are, and which of them hold which documents.
+//! The network: which other instances exist, and which of them hold which documents.
 //!
-//! A [`Network`] is a part of the control plane's state, durable and known to every core. [`patch`] changes it. With a leader
-//! its documents are dealt out to network shards: the leader sends each write on ([`deliveries`]), and a change of the topology
-//! is a task that runs on every instance ([`topology`], [`change`], [`export`]). Searches go by [`routing`].
+//! A [`Network`] is part of the control plane's state, durable and known to every core. [`patch`] changes it. With a leader,
+//! documents are distributed over network shards: the leader forwards each write ([`deliveries`]), and a change of the topology
+//! is a task that runs on every instance ([`topology`], [`change`], [`export`]). [`routing`] decides which instances a search
+//! asks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

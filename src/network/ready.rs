@@ -45,7 +45,7 @@ pub async fn check_others(client: &Client, change: &TopologyChange) -> Result<()
         match answer {
             Ok(()) => answering += usize::from(before.remotes.contains_key(name)),
             Err(error) if stays || error.code == ErrorCode::NetworkVersionTooOld => return Err(error),
-            Err(error) => tracing::warn!(remote = name, %error, "an instance that is removed does not answer"),
+            Err(error) => tracing::warn!(remote = name, %error, "an instance being removed does not respond"),
         }
     }
     if before.leader.is_some() && !before.is_quorum(answering) {

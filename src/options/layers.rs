@@ -80,7 +80,7 @@ pub fn parse_file(text: &str) -> Result<Layer, String> {
         let flag = FLAGS.iter().find(|flag| flag.file_key() == *key);
         let flag = flag.ok_or_else(|| format!("`{key}` is not an option"))?;
         if flag.name == CONFIG_FILE {
-            return Err(format!("`{key}` cannot stand in the file itself"));
+            return Err(format!("`{key}` cannot be set in the configuration file"));
         }
         let text = file_text(flag, value)?;
         if flag.from_file {
@@ -102,15 +102,15 @@ fn file_text(flag: &Flag, value: &toml::Value) -> Result<String, String> {
         (Kind::Text | Kind::Path | Kind::Size, toml::Value::String(text)) => Ok(text.clone()),
         (Kind::List, toml::Value::Array(items)) => {
             let texts: Option<Vec<&str>> = items.iter().map(toml::Value::as_str).collect();
-            texts.map(|texts| texts.join(",")).ok_or_else(|| format!("`{}` must hold texts", flag.file_key()))
+            texts.map(|texts| texts.join(",")).ok_or_else(|| format!("`{}` must contain only strings", flag.file_key()))
         }
         (kind, other) => {
             let expected = match kind {
                 Kind::Switch => "true or false",
                 Kind::Number => "a whole number",
-                Kind::Size => "a size, as text or as a number of bytes",
+                Kind::Size => "a size, as a string or a number of bytes",
                 Kind::Schedule => "a number of seconds or false",
-                Kind::List => "an array of texts",
+                Kind::List => "an array of strings",
                 Kind::Text | Kind::Path => "text",
             };
             Err(format!("`{}` must be {expected}, but is of type {}", flag.file_key(), other.type_str()))

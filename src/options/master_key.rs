@@ -27,16 +27,16 @@ pub fn check(options: &Options, generated: &str) -> MasterKeyAdvice {
         return MasterKeyAdvice::Fine;
     }
     let problem = match length {
-        0 => "There is no master key, so that anyone who reaches this server can do everything.".to_owned(),
-        _ => format!("The master key has {length} bytes, so that it can be guessed."),
+        0 => "No master key is set: anyone who can reach this server has full access.".to_owned(),
+        _ => format!("The master key has only {length} bytes and can be guessed."),
     };
-    let remedy = format!("A key that was just generated for you: --master-key {generated}");
+    let remedy = format!("Here is a newly generated one: --master-key {generated}");
     match options.environment {
-        Environment::Development => {
-            MasterKeyAdvice::Warn(format!("{problem} Set one of at least {MASTER_KEY_BYTES_MIN} bytes. {remedy}"))
-        }
+        Environment::Development => MasterKeyAdvice::Warn(format!(
+            "{problem} Set a master key of at least {MASTER_KEY_BYTES_MIN} bytes. {remedy}"
+        )),
         Environment::Production => MasterKeyAdvice::Refuse(format!(
-            "{problem} In production, a master key of at least {MASTER_KEY_BYTES_MIN} bytes is needed. {remedy}"
+            "{problem} Production requires a master key of at least {MASTER_KEY_BYTES_MIN} bytes. {remedy}"
         )),
     }
 }

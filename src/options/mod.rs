@@ -1,4 +1,4 @@
-//! Flags, environment and configuration file, read once at the start into [`Options`].
+//! Options from the command line, environment and configuration file, read once at startup into [`Options`].
 
 pub mod layers;
 pub mod master_key;
@@ -336,10 +336,11 @@ impl Values {
             env_value(env, "EXPERIMENTAL_PERSONALIZATION_URL").unwrap_or((String::new(), URL_DEFAULT.into()));
         let url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let url =
-            url.ok_or_else(|| OptionsError::Usage(format!("`{name}` is `{text}`, which is no URL of a service")))?;
+            url.ok_or_else(|| OptionsError::Usage(format!("`{name}` is `{text}`, which is not a valid service URL")))?;
         let Some(key) = self.owned(PERSONALIZATION_KEY) else { return Ok(None) };
         if !is_header_value(&key) {
-            let text = format!("invalid value for `--{PERSONALIZATION_KEY}`: it has signs that no header can have");
+            let text =
+                format!("invalid value for `--{PERSONALIZATION_KEY}`: it has characters that a header cannot contain");
             return Err(OptionsError::Usage(text));
         }
         Ok(Some(RerankerOptions { url, key }))
@@ -362,7 +363,7 @@ impl Values {
         match table::S3_FLAGS.iter().find(|name| self.text(name).is_some()) {
             None => Ok(()),
             Some(name) => {
-                Err(OptionsError::Usage(format!("snapshots cannot be sent to S3 by this server: leave `--{name}` out")))
+                Err(OptionsError::Usage(format!("this server cannot send snapshots to S3: remove `--{name}`")))
             }
         }
     }

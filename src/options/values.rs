@@ -198,7 +198,7 @@ impl FromStr for IpNetwork {
             return Err(wrong());
         }
         if masked(number, bit_count, prefix) != number {
-            return Err(format!("`{text}` has bits set behind its first {prefix}"));
+            return Err(format!("`{text}` has bits set after its first {prefix}"));
         }
         Ok(IpNetwork { address, prefix })
     }

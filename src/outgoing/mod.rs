@@ -1,12 +1,12 @@
-//! Requests that the server itself makes: to webhooks, to other instances, to embedders and models.
+//! Outgoing requests: to webhooks, other instances, embedders and models.
 //!
-//! Every core has one [`Client`]: HTTP/1.1 over the core's own sockets, TLS by rustls on the core's executor, a bounded
-//! pool of idle connections, a deadline for each phase, and bodies of answers that stream. Names are looked up on threads
-//! that nobody else waits for. The [`AddressPolicy`] is applied to each resolved address right before it is connected to, also after a
-//! redirect, so that no name and no answer of somebody else leads the server into its own network.
+//! Every core has one [`Client`]: HTTP/1.1 over the core's own sockets, TLS by rustls on the core's executor, a bounded pool of
+//! idle connections, a deadline for each phase, and streamed response bodies. Names are resolved on dedicated threads. The
+//! [`AddressPolicy`] is applied to each resolved address immediately before connecting, also after a redirect, so that neither a
+//! name nor a remote response can lead the server into its own network.
 //!
 //! Only `sockets` names the executor and only `names` the system's resolver; everything above runs over [`Sockets`] and
-//! [`shards::runtime::Runtime`], so that tests and simulations bring a network of their own.
+//! [`shards::runtime::Runtime`], so tests and simulations bring their own network.
 
 mod address;
 mod answer;

@@ -69,7 +69,7 @@ impl Breaker {
 
     fn answered(&self) {
         if !matches!(self.state.replace(State::Asked { failures: 0 }), State::Asked { .. }) {
-            tracing::info!("the service that personalizes searches answers, and is asked again");
+            tracing::info!("the personalization service responds again and is asked again");
         }
     }
 
@@ -82,7 +82,7 @@ impl Breaker {
             State::Asked { .. } => {
                 tracing::warn!(
                     seconds = REST.as_secs(),
-                    "the service that personalizes searches does not answer, and is not asked for a while"
+                    "the personalization service does not respond and is not asked for a while"
                 );
                 self.state.set(State::Rests { until });
             }

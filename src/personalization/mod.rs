@@ -1,8 +1,8 @@
-//! The service that puts what was found in the order of one person.
+//! Personalization: a service that reranks hits for one user.
 //!
-//! [`Reranker`] asks it, and asks again where that may help, as long as it answers at all ([`breaker`]); [`ranking`] reads what it
-//! answers, of which nothing is believed.
-//! What it is told of a search, and where hits go by its answer, is in `api::search::personalize`.
+//! [`Reranker`] sends requests and retries where that may help, unless the service has stopped responding ([`breaker`]).
+//! [`ranking`] parses the responses and trusts nothing in them. `api::search::personalize` decides what the service is told of a
+//! search and how its response reorders hits.
 
 mod breaker;
 mod ranking;

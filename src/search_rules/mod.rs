@@ -1,7 +1,7 @@
-//! Dynamic search rules: documents that stand at fixed places of a result while some conditions hold.
+//! Dynamic search rules: documents pinned to fixed positions of a result while certain conditions hold.
 //!
-//! They are a part of the control plane's state, durable and known to every core. A search asks [`SearchRules::pins`] which
-//! documents it has to place; finding and placing them is the engine's.
+//! They are part of the control plane's state, durable and known to every core. A search calls [`SearchRules::pins`] to learn
+//! which documents to pin; the engine finds and places them.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
-//! Snapshots: private copies of the whole database, to start another instance from.
+//! Snapshots: copies of the whole database in Skerry's own format, to start another instance from.
 //!
-//! A snapshot is a gzip-compressed tar of a database directory: the control store as it was, a log that holds the waiting
-//! tasks alone, and the files of the indexes as they lie on disk. While its task is processed no batch changes an index, so
-//! those files stand still; what goes on meanwhile (keys, switches, tasks that are accepted) does not touch the copy.
+//! A snapshot is a gzip-compressed tar of a database directory: the control store, a log with only the waiting tasks, and the
+//! index files as they are on disk. While a snapshot task runs, no batch changes an index, so these files do not change.
+//! Concurrent changes (API keys, feature switches, newly accepted tasks) do not affect the copy.
 
 pub mod restore;
 pub mod schedule;

@@ -13,12 +13,10 @@ pub enum RestoreError {
     #[error(transparent)]
     Unpack(#[from] UnpackError),
     /// It is not a snapshot of this server.
-    #[error("it is no snapshot of this server ({0})")]
+    #[error("it is not a snapshot of this server ({0})")]
     NoSnapshot(String),
     /// It was written by another version.
-    #[error(
-        "it was written by version {0} of the server; add `--experimental-dumpless-upgrade` to take it over all the same"
-    )]
+    #[error("it was written by version {0} of the server; add `--experimental-dumpless-upgrade` to import it anyway")]
     Version(String),
 }
 

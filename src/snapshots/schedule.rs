@@ -15,7 +15,7 @@ pub fn start(runtime: &Rc<dyn Runtime>, control: ControlHandle, interval: Durati
         loop {
             clock.sleep(interval).await;
             if let Err(error) = control.register(Content::SnapshotCreation.into(), None).await {
-                tracing::warn!(error = error.message, "a scheduled snapshot could not be registered");
+                tracing::warn!(error = error.message, "cannot enqueue a scheduled snapshot");
             }
         }
     };

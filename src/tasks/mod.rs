@@ -1,7 +1,7 @@
-//! Accepted changes, from the moment they are promised to the moment nobody asks for them any more.
+//! Tasks: accepted changes, from the moment they are acknowledged until they are deleted.
 //!
-//! [`task`] is one change and its fate, [`batch`] some of them that were processed together. [`queue`] finds tasks,
-//! [`batches`] finds batches, both from compact indexes in memory. [`batcher`] decides what is processed next.
+//! [`task`] is one change and its outcome, [`batch`] a group of tasks that were processed together. [`queue`] looks up tasks and
+//! [`batches`] looks up batches, both from compact in-memory indexes. [`batcher`] decides what is processed next.
 
 pub mod batch;
 pub mod batcher;

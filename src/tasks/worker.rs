@@ -377,7 +377,7 @@ impl Run<'_> {
     }
 }
 
-/// Tells the log how a batch has ended: why, for the first task that failed.
+/// Tells the log how batch finished: why, for the first task that failed.
 fn tell_end(batch: &Batch, tasks: &[Rc<Task>]) {
     let (uid, total) = (batch.uid.0, batch.stats.total);
     let kinds = batch.stats.kinds.keys().map(|kind| kind.name()).collect::<Vec<_>>().join(",");
@@ -390,7 +390,7 @@ fn tell_end(batch: &Batch, tasks: &[Rc<Task>]) {
     };
     let Some((task, TaskError { code, message })) = first else {
         let took = batch.finished_at.map_or(0, |end| end.since(batch.started_at).as_millis());
-        tracing::info!(batch = uid, kinds, index, tasks = total, milliseconds = took, "a batch has ended");
+        tracing::info!(batch = uid, kinds, index, tasks = total, milliseconds = took, "batch finished");
         return;
     };
     macro_rules! tell {

@@ -112,11 +112,11 @@ impl ControlPlane {
             Ok(200..300) => true,
             Ok(status) => {
                 let is_final = is_refusal(status);
-                tracing::warn!(webhook = %uid, status, is_final, "a webhook did not take a batch");
+                tracing::warn!(webhook = %uid, status, is_final, "a webhook did not accept a batch");
                 is_final
             }
             Err(error) => {
-                tracing::warn!(webhook = %uid, %error, "a webhook was not told of a batch");
+                tracing::warn!(webhook = %uid, %error, "cannot deliver a batch to a webhook");
                 false
             }
         }
@@ -185,7 +185,7 @@ async fn store_marks(plane: Rc<ControlPlane>) {
             continue;
         }
         if let Err(error) = plane.store.commit(Changes { webhook_marks, ..Changes::default() }).await {
-            tracing::warn!(%error, "what webhooks were told could not be recorded");
+            tracing::warn!(%error, "cannot record webhook deliveries");
         }
     }
 }

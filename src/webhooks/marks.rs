@@ -83,7 +83,7 @@ impl Marks {
         let mark = self.by_webhook.get_mut(&uid)?;
         let oldest = self.ended.saturating_sub(BATCHES_MAX);
         if mark.next < oldest {
-            tracing::warn!(webhook = %uid, batches = oldest - mark.next, "a webhook is too far behind: batches are not told to it");
+            tracing::warn!(webhook = %uid, batches = oldest - mark.next, "a webhook is too far behind; skipping batches");
             (mark.next, mark.is_moved) = (oldest, true);
         }
         mark.is_served = mark.next < self.ended;

@@ -1,7 +1,7 @@
-//! Webhooks: other servers that are told of every finished batch.
+//! Webhooks: other servers that are notified of every finished batch.
 //!
-//! They are a part of the control plane's state, durable and known to every core. [`delivery`] runs on the control core, in
-//! the background; [`marks`] say how far each webhook has been told, over restarts.
+//! They are part of the control plane's state, durable and known to every core. [`delivery`] runs in the background on the
+//! control core; [`marks`] record how far each webhook has been notified, across restarts.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,12 @@
-//! Page store, log and the file seam below them. No documents, no tasks, no HTTP; `FORMAT.md` has the bytes.
+//! Page store, log, vector index, and the file I/O abstraction below them. This crate knows no documents, tasks or HTTP.
+//! `FORMAT.md` specifies the file formats.
 //!
-//! What is durable when:
-//! * [`page::WriteTxn::commit`] returns once the new state survives a power cut at any later instant.
+//! Durability:
+//! * [`page::WriteTxn::commit`] returns once the new state survives a power cut at any later time.
 //! * [`log::Log::append`] returns once the frame does.
 //!
-//! A write or sync that fails poisons its store until it is opened again: after a failed sync the kernel may have
-//! dropped the data and report success the next time.
+//! A failed write or sync poisons its store until it is reopened: after a failed sync the kernel may have dropped the data and
+//! may report success the next time.
 
 pub mod io;
 pub mod log;

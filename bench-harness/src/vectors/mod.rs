@@ -36,52 +36,52 @@ pub struct Shape {
     /// Folder with `vectors.i8.npy` and `queries.i8.npy`.
     #[arg(long, required_unless_present = "clustered")]
     folder: Option<PathBuf>,
-    /// Makes so many vectors instead.
+    /// Generate this many clustered vectors instead.
     #[arg(long)]
     clustered: Option<usize>,
-    /// Numbers in each vector that is made.
+    /// Dimensions of generated vectors.
     #[arg(long, default_value_t = 768)]
     dimensions: usize,
-    /// Queries that are made for them. Recall is told by the first 400.
+    /// Queries to generate. Recall is measured with the first 400.
     #[arg(long, default_value_t = 400)]
     queries: usize,
-    /// Writes the vectors that are made, and the queries, to this folder, for other programs.
+    /// Write the generated vectors and queries to this folder, for other programs.
     #[arg(long)]
     save: Option<PathBuf>,
-    /// Vectors of the folder that are used at most.
+    /// Maximum number of vectors to use from the folder.
     #[arg(long, default_value_t = usize::MAX)]
     documents: usize,
-    /// Connections that search at once; may be given several times.
+    /// Concurrent connections; repeatable.
     #[arg(long, default_values_t = [1, 32])]
     clients: Vec<usize>,
-    /// Filters that let one of so many documents pass; 1 does not filter. May be given several times.
+    /// Filter that one of this many documents passes; 1 for no filter. Repeatable.
     #[arg(long, default_values_t = [1, 2, 10, 100])]
     every: Vec<usize>,
-    /// Seconds of one round of searches.
+    /// Seconds per round of searches.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Rounds, the servers in turn.
+    /// Rounds, with the servers taking turns.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Keeps the signs of vectors only. Recall is then that of the signs against full vectors.
+    /// Use `binaryQuantized`. Recall is then measured against full vectors.
     #[arg(long)]
     quantized: bool,
-    /// Bytes of each request of documents.
+    /// Bytes of each request that loads documents.
     #[arg(long, default_value_t = 8_000_000)]
     batch_bytes: usize,
-    /// Uses the indexes as they are.
+    /// Use the existing indexes; load nothing.
     #[arg(long)]
     loaded: bool,
-    /// Searches so many times a second while documents are loaded, and prints how long those searches took.
+    /// Search this many times per second while documents are loaded, and print the latency of these searches.
     #[arg(long)]
     watch: Option<f64>,
-    /// Then deletes half of the documents, adds them again, and measures once more.
+    /// Afterwards delete half of the documents, add them again, and measure once more.
     #[arg(long)]
     churn: bool,
-    /// Data folder of each server, in their order, for the size on disk.
+    /// Data directory of each server, in the same order, to measure disk usage.
     #[arg(long)]
     data: Vec<PathBuf>,
-    /// Process of each server, in their order, for its memory and what it reads.
+    /// Process ID of each server, in the same order, to measure memory and disk reads.
     #[arg(long)]
     pid: Vec<u32>,
 }

@@ -1,4 +1,4 @@
-//! Documents: reading them from request bodies, checking them, and the form in which they are stored.
+//! Documents: reading them from request bodies, validating them, and their stored form.
 
 pub mod csv;
 mod ids;

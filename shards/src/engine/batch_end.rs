@@ -1,4 +1,4 @@
-//! How a batch ends on the core of its index's partition 0: it is committed, or taken back in all partitions.
+//! The end of a batch on the core of its index's partition 0: commit, or rollback in all partitions.
 
 use std::rc::Rc;
 
@@ -72,7 +72,7 @@ impl Engine {
     pub(super) async fn failed(&self, home: &CatalogHome, error: EngineError) -> EngineError {
         // What cannot be taken back now is tried again before the next batch begins, which fails otherwise.
         if let Err(also) = self.take_back(home).await {
-            tracing::error!(error = %also, "a batch that failed could not be taken back yet");
+            tracing::error!(error = %also, "cannot roll back a failed batch yet");
         }
         error
     }

@@ -1,4 +1,4 @@
-//! What the owner of an index's partition 0 does when asked: it keeps the catalog and coordinates batches.
+//! Request handlers of the core that owns an index's partition 0: it keeps the catalog and coordinates batches.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Embeddings of a batch: the way between the partitions, which know whose texts must be looked at, and the host, which makes
-//! vectors of texts.
+//! Embedding the documents of a batch: connects the partitions, which know whose texts must be checked, with the host, which
+//! turns texts into vectors.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A partition at home on its core: its file, its published states, and the state being built.
+//! A partition on the core that owns it: its file, its published states, and the state being built.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

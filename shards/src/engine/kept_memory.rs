@@ -1,7 +1,7 @@
-//! A bound on what all partitions of a core keep of earlier searches.
+//! Bounds the memory that the caches of all partitions of a core take.
 //!
-//! Each partition has bounds of its own, which let an index that is searched in many ways have what it needs. A core with
-//! hundreds of indexes could not afford that of each: here the partitions that were searched longest ago forget first.
+//! Each partition has bounds of its own, which allow an index that is searched in many ways to have what it needs. A core with
+//! hundreds of indexes could not afford that for each: the partitions that were searched longest ago are evicted first.
 
 use std::cell::{Cell, RefCell};
 

@@ -1,4 +1,4 @@
-//! What engines ask of each other.
+//! Messages between engines.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

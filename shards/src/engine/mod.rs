@@ -1,12 +1,12 @@
-//! The face of the indexes that the server sees: one engine a core, asking the others through messages.
+//! The engine: the server's interface to the indexes. There is one engine per core; they communicate by messages.
 //!
-//! A partition lives on one core ([`home`]); the owner of an index's partition 0 also keeps its catalog and coordinates its
-//! batches ([`catalog_side`]). Reads start anywhere and are answered from the epoch of the view that they begin with.
+//! A partition lives on one core ([`home`]). The owner of an index's partition 0 also keeps its catalog and coordinates its
+//! batches ([`catalog_side`]). Reads start on any core and are answered from the epoch of the view they begin with.
 //!
-//! A batch is *prepared* (every partition builds its next state, nothing is durable), then *committed*: the partitions other
-//! than 0 make their states durable, then partition 0 does, with the catalog and the record of the batch: that is the commit. A
-//! crash before it leaves partitions with a state that is newer than the catalog's, which opening drops. A batch that fails is
-//! taken back in all partitions ([`batch_end`]), once none is at work on it any more.
+//! A batch is first *prepared*: every partition builds its next state, nothing is durable yet. Then it is *committed*: the
+//! partitions other than 0 make their states durable, then partition 0 does, with the catalog and the record of the batch. The
+//! latter is the commit. A crash before it leaves partitions with a state newer than the catalog's, which is dropped on opening.
+//! A failed batch is rolled back in all partitions ([`batch_end`]) once none of them is still working on it.
 
 mod batch_end;
 mod catalog_side;

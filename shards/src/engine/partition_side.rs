@@ -1,4 +1,4 @@
-//! What the owner of a partition does when asked.
+//! Request handlers of the core that owns a partition.
 
 use std::rc::Rc;
 

@@ -1,5 +1,5 @@
-//! Spreads an index that has grown over the cores: its documents go into new files, one for each core, which take the place of
-//! the old one with the commit of the batch that made the index grow.
+//! Spreads an index that has grown over the cores: its documents are rewritten into new files, one per core, which replace the
+//! old file with the commit of the batch that made the index grow.
 
 use storage_engine::ReadTree;
 

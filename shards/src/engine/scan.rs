@@ -1,4 +1,4 @@
-//! Reading all documents of an index in order, some at a time, however many partitions hold them.
+//! Reads all documents of an index in order, a few at a time, from any number of partitions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Searches: the wiring between the engine's messages and the search proper.
+//! Connects the engine's messages with the search code.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! What becomes of an index's files on the core that is its home: they are dropped, or rewritten without their free pages.
+//! Upkeep of an index's files on the core that owns them: deletion and compaction.
 
 use futures_util::future::join_all;
 use uuid::Uuid;

@@ -1,4 +1,4 @@
-//! What goes in and out of an engine; everything here may cross cores.
+//! Inputs and outputs of an engine. Everything here may be sent to other cores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Groups of documents that share a value: at most one of each is returned.
+//! Distinct: groups of documents that share a value, of which at most one is returned.
 
 use ahash::AHashSet;
 use roaring::RoaringBitmap;

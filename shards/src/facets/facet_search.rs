@@ -1,4 +1,4 @@
-//! The values of one facet that begin with what a user has typed, with some typos.
+//! Facet search: the values of a facet that begin with what a user has typed, allowing typos.
 
 use std::cmp::Reverse;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! The form in which the values of a facet are compared with what a user types: that of search words, but not cut into words.
+//! Folds facet values for facet search: normalized like search words, but not tokenized.
 
 use std::borrow::Cow;
 

@@ -1,10 +1,10 @@
 //! Filters, facets, sort and distinct, and the columns they read.
 //!
-//! A document's *facts* ([`extract`]) are what these features know of it. [`columns`] keeps them in the trees of a
-//! partition: inverted (which documents have this value) and by document (which values it has). [`filter`] evaluates to
+//! A document's *facts* ([`extract`]) are what these features need to know about it. [`columns`] stores them in the trees of a
+//! partition, both inverted (which documents have this value) and by document (which values it has). [`filter`] evaluates to
 //! bitmaps, [`sort`] to keys that merge across partitions, [`distribution`] to counts that merge.
 //!
-//! Everything here is synchronous and pure over a snapshot: the callers on an executor decide when to yield.
+//! Everything here is synchronous and pure over a snapshot: callers on an executor decide when to yield.
 
 pub mod columns;
 pub mod distinct;

@@ -1,4 +1,4 @@
-//! The forms in which values are compared: normalised strings, and numbers as order-preserving bits.
+//! Normalized forms for comparing values: strings, and numbers as order-preserving bits.
 
 use std::borrow::Cow;
 

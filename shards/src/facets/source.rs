@@ -1,4 +1,4 @@
-//! What the facets need of a partition.
+//! The interface of a partition that facets use.
 
 use roaring::RoaringBitmap;
 

@@ -1,4 +1,4 @@
-//! A partition in memory, for tests: documents as JSON values, columns in ordered maps.
+//! An in-memory partition for tests: documents as JSON values, columns in ordered maps.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

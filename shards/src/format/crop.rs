@@ -1,4 +1,4 @@
-//! Choosing the part of a text that is shown.
+//! Chooses the part of a text that is shown.
 
 use std::cmp::Reverse;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Writing one hit.
+//! Writes one hit.
 
 use std::sync::Arc;
 

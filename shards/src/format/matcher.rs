@@ -1,4 +1,4 @@
-//! Finding the words of a query in a text.
+//! Finds the words of a query in a text.
 
 use charabia::Token;
 

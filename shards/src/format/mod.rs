@@ -1,6 +1,6 @@
-//! What a hit shows: selected attributes, highlighted and cropped texts, the places of matches.
+//! Formatting of hits: selected attributes, highlighting, cropping, positions of matches.
 //!
-//! A [`FormatPlan`] is made once for a search and is plain data; [`HitWriter`] writes hits by it on the core that owns the
+//! A [`FormatPlan`] is built once per search and is plain data; [`HitWriter`] writes hits with it on the core that owns the
 //! document. A hit that is shown whole is spliced from the stored JSON without being parsed.
 
 pub mod crop;

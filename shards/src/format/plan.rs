@@ -1,4 +1,4 @@
-//! What the hits of one search show.
+//! The format plan of a search: which parts of its hits are shown, and how.
 
 use charabia::Language;
 

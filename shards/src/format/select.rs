@@ -1,4 +1,4 @@
-//! Keeping some paths of a document.
+//! Selects paths of a document.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! One text, highlighted and cropped.
+//! Highlights and crops one text.
 
 use charabia::Token;
 

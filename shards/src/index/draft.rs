@@ -1,7 +1,7 @@
-//! What a batch makes of an index: operations applied in order, down to one change for each document.
+//! The draft of a batch: applies operations in order and reduces them to one change per document.
 //!
-//! A draft reads the state before the batch and decides everything that needs the whole index: ids, numbers, names, the
-//! primary key. What it leaves for the partitions is a list of changes, at most one for each document.
+//! A draft reads the state before the batch and decides everything that needs the whole index: IDs, numbers, names, the primary
+//! key. It leaves the partitions a list of changes, at most one per document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -1,6 +1,6 @@
-//! What an index is besides its partitions: its catalog, the numbers and ids of its documents, and what a batch makes of them.
+//! An index apart from its partitions: its catalog, the numbers and IDs of its documents, and the effect of a batch on them.
 //!
-//! The catalog lies in the file of partition 0, whose commit is the commit of the whole index.
+//! The catalog is stored in the file of partition 0, whose commit is the commit of the whole index.
 
 pub mod catalog;
 pub mod draft;

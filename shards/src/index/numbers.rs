@@ -1,4 +1,4 @@
-//! The numbers of an index's documents.
+//! Allocation of an index's document numbers (internal IDs).
 
 use roaring::RoaringBitmap;
 

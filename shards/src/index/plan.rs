@@ -1,4 +1,4 @@
-//! What a batch makes of an index: the changes of its documents, and the partitions' pieces of them.
+//! The plan of a batch: the changes to documents, divided among the partitions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Several versions of a document in one request: what the request means by them.
+//! Several versions of one document in a single request, and how they combine.
 //!
-//! A later version takes the place of an earlier one, or its fields that of the earlier one's fields. `_vectors` is a field like any
-//! other there, and is looked at in the document that comes out: what an earlier version said in it counts for nothing once
-//! a later one takes its place, not even when it was wrong.
+//! A later version replaces an earlier one, or its fields replace the earlier one's fields. `_vectors` is treated like any other
+//! field and validated in the resulting document: once a later version replaces an earlier one's `_vectors`, the earlier value no
+//! longer counts, not even if it was invalid.
 
 use std::collections::BTreeMap;
 

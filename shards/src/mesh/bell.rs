@@ -1,9 +1,9 @@
-//! How a core that sleeps learns that a ring has news.
+//! How a sleeping core learns that a ring has new messages.
 //!
-//! The consumer arms its bell before it sleeps and looks at its rings once more; a producer publishes and then looks at the
-//! bell. One of the two sees the other (both put a full fence between their store and their load), so no message is left
-//! lying beside a sleeping core. The first producer to find the bell armed disarms it: a batch costs one wake, and a core
-//! that is awake costs its peers no system call at all.
+//! The consumer arms its bell before it sleeps and then checks its rings once more; a producer publishes and then checks the
+//! bell. At least one of the two sees the other (both put a full fence between their store and their load), so no message is left
+//! waiting for a sleeping core. The first producer to find the bell armed disarms it: a batch costs one wake-up, and a core that
+//! is awake costs its peers no system call.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::task::Waker;

@@ -1,5 +1,5 @@
-//! How many questions one core may have open at another. A credit is taken before a question is sent and comes back with its
-//! answer, so neither ring can overflow and neither side ever waits for room while it holds a message.
+//! Limits how many questions one core may have open at another. A credit is taken before a question is sent and returned with its
+//! answer, so neither ring can overflow and neither side waits for room while it holds a message.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,20 +1,20 @@
-//! Questions and answers between the cores of an instance: the only way from one core to another.
+//! Questions and answers between the cores of an instance: the only way to communicate between cores.
 //!
-//! Every ordered pair of cores has two rings of its own, one for questions and one for their answers. The asker holds
-//! credits: at most `in_flight_max` questions are open at a peer, and the rings have room for exactly that many. So a question
-//! and an answer always fit, nothing waits for room in a ring while it handles a message, and two cores that ask each other
-//! as fast as they can do not block each other.
+//! Every ordered pair of cores has two rings, one for questions and one for their answers. The asker holds credits: at most
+//! `in_flight_max` questions are open at a peer, and the rings have room for exactly that many. So a question or an answer always
+//! fits, nothing waits for room in a ring while handling a message, and two cores that ask each other at full speed do not
+//! deadlock.
 //!
-//! On each core one task (the *pump*) takes what arrived, a bounded number per turn and peer. It runs a handler's first step
-//! in place, since most questions are answered without waiting; a handler that waits becomes a task of its own. Answers
-//! written in one turn are published together at its end, with one wake for each peer that sleeps.
+//! On each core one task (the *pump*) takes what has arrived, a bounded number per turn and peer. It runs a handler's first step
+//! in place, because most questions are answered without waiting; a handler that waits becomes a task of its own. Answers written
+//! in one turn are published together at its end, with one wake-up for each sleeping peer.
 //!
-//! A handler that itself asks and waits needs a credit of its own. If all questions of two cores were of this kind, each
-//! could hold the credits the other waits for; so a question whose handler asks others is itself asked by one coordinator at
-//! a time (a batch, a settings change), never once per request. What depends on the world outside is not waited for in a question
-//! either: it is answered with what is known, and the rest follows in a question from the other side.
+//! A handler that itself asks and waits needs a credit of its own. If all questions of two cores were of this kind, each could
+//! hold the credits the other waits for. So a question whose handler asks others is only asked by one coordinator at a time (a
+//! batch, a settings change), never once per request. A question never waits for the outside world either: it is answered with
+//! what is known, and the rest follows in a question from the other side.
 //!
-//! Messages are plain data that moves. A buffer that should go home to the core that allocated it travels back in the answer.
+//! Messages are plain data that is moved. A buffer that should return to the core that allocated it travels back in the answer.
 
 use std::rc::Rc;
 

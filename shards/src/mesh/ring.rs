@@ -1,9 +1,9 @@
-//! A bounded queue from one core to another: one producer, one consumer, no lock, no allocation after it was made.
+//! A bounded queue from one core to another: one producer, one consumer, no lock, no allocation after creation.
 //!
-//! The producer writes slots and then publishes them all with one store; the consumer reads as far as was published. Each
-//! side keeps the other's last known position, so that a run of messages touches the shared lines once, not per message.
+//! The producer writes slots and then publishes them all with one store; the consumer reads up to the published position. Each
+//! side caches the other's last known position, so a run of messages touches the shared cache lines once, not once per message.
 //!
-//! Positions count up for ever (wrapping) and are reduced to slots by a mask; `published - consumed` is at most the capacity.
+//! Positions count up forever (wrapping) and are reduced to slots by a mask; `published - consumed` is at most the capacity.
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;

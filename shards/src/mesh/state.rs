@@ -1,4 +1,4 @@
-//! What a core knows of its peers: rings, credits, questions open.
+//! What a core knows of its peers: rings, credits, open questions.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! What of a partition is kept in memory: its set of documents and its dictionary.
+//! The part of a partition that is kept in memory: its document set, its dictionary and its vectors.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! What a batch changes in the posting lists: gathered in memory, then written in one pass in the order of keys.
+//! Changes of a batch to the posting lists: gathered in memory, then written in one pass in key order.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

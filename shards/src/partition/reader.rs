@@ -1,4 +1,4 @@
-//! One partition at one epoch, to be read.
+//! Reads one partition at one epoch.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! What a change of settings does to a partition's documents.
+//! Re-indexes a partition's documents after a change of settings.
 
 use storage_engine::ReadTree;
 

@@ -1,4 +1,4 @@
-//! Numbers the terms that a batch meets, so that everything after the tokenizer handles integers.
+//! Assigns numbers to the terms of a batch, so that everything after the tokenizer handles integers.
 
 use ahash::RandomState;
 use hashbrown::HashTable;

@@ -1,4 +1,4 @@
-//! The words of a document, as the inverted index wants them.
+//! Extracts the words of a document for the inverted index.
 
 use std::borrow::Cow;
 use std::rc::Rc;

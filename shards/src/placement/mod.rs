@@ -1,4 +1,4 @@
-//! Which core owns what, and which processors the cores run on.
+//! Which core owns what, and which CPUs the cores run on.
 
 mod host;
 mod memory;

@@ -1,4 +1,4 @@
-//! How many edits a word of a query may be away from a word of a document.
+//! Typo budgets: how many edits may separate a query word from a document word.
 
 use crate::settings::TypoTolerance;
 

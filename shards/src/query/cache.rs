@@ -1,6 +1,6 @@
-//! What one epoch of a partition remembers of earlier searches.
+//! Caches earlier lookups for one epoch of a partition.
 //!
-//! Everything here follows from the epoch alone, so an entry is right as long as it is kept.
+//! Everything here depends only on the epoch, so an entry is valid as long as it is cached.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};

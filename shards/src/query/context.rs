@@ -1,4 +1,4 @@
-//! What turns query texts of one index into terms; made once per epoch and core.
+//! Everything needed to turn query texts of one index into terms; built once per epoch and core.
 
 use ahash::AHashMap;
 use charabia::{Language, Token};

@@ -1,4 +1,4 @@
-//! The terms of a query, their joined words, what each may stand for, and which may be dropped.
+//! The query graph: terms, joined words, what each may stand for, and which may be dropped.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! From the text of a query to the graph of what may match it.
 //!
-//! [`parse`] cuts the text into terms, [`graph`] adds the joined words and says what may be dropped, [`resolve`] looks the
-//! nodes up in one partition's dictionary, and [`graph::QueryGraph::complete`] merges what all partitions found: limits in
-//! byte order hold over the union of the dictionaries, so that the number of partitions changes nothing.
+//! [`parse`] splits the text into terms, [`graph`] adds joined words and says what may be dropped, [`resolve`] looks up the nodes
+//! in one partition's dictionary, and [`graph::QueryGraph::complete`] merges what all partitions found. Limits in byte order
+//! apply to the union of the dictionaries, so the number of partitions does not change the result.
 
 pub mod budget;
 pub mod cache;

@@ -1,4 +1,4 @@
-//! The slow twin of a partition's inverted index: documents as JSON, everything by looking at all of it.
+//! The slow twin of a partition's inverted index for tests: documents as JSON, every lookup a full scan.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! The words, phrases and negative words of a query text, with their positions.
+//! Parses a query text into words, phrases and negative words with their positions.
 
 use std::ops::Range;
 

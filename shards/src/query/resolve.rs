@@ -1,4 +1,4 @@
-//! What one partition's dictionary and postings say about the nodes of a query.
+//! Resolves the nodes of a query in one partition's dictionary and postings.
 
 use std::rc::Rc;
 use std::sync::Arc;

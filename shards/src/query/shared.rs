@@ -1,10 +1,10 @@
-//! What the instances of a network tell each other of the words of a query.
+//! What the instances of a network exchange about the words of a query.
 //!
-//! The limits of what a word may stand for hold over the words of all documents, so an instance that has some of them takes
-//! other words than one that has all: where a limit is reached, where a word is only elsewhere, where words fall apart more
-//! often elsewhere. It would be dear to ask everybody before each search. Instead each instance says with its answer what its
-//! dictionary has; whoever merges the answers puts that together, and asks again, with the whole, those whose answer would
-//! have been another ([`QueryWords::would_answer_by`]). These are few.
+//! The limits on what a word may stand for apply to the words of all documents. An instance with only some of them can therefore
+//! choose other words than an instance with all: when a limit is reached, when a word exists only elsewhere, or when words are
+//! split more often elsewhere. Asking every instance before each search would be expensive. Instead each instance sends with its
+//! results what its dictionary knows. Whoever merges the results combines this, and repeats the query, with the combined
+//! knowledge, to those instances that would have answered differently ([`QueryWords::would_answer_by`]). These are few.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What ranking needs to know of a partition's inverted index.
+//! The interface of a partition's inverted index that ranking uses.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! The documents of one coarse bucket while they are ranked.
+//! The documents of one coarse bucket while it is ranked.
 
 use ahash::AHashSet;
 

@@ -1,4 +1,4 @@
-//! What is kept of terms while an epoch lasts, within bounds.
+//! A bounded per-term cache for one epoch.
 
 use crate::kept::Kept;
 

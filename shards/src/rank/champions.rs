@@ -1,10 +1,10 @@
-//! Champion lists: the best documents of a term, kept while the epoch lasts.
+//! Champion lists: the best documents of a term, cached for one epoch.
 //!
-//! Under most queries few documents hold all words, and the page is filled by those that hold the first ones only: the bulk of the
-//! work would be to rank the documents of one term, which many searches share. Their order follows from the term alone, so it is
-//! made once, and a bucket takes those of the list that it has: what passes the filter and came in no bucket before. (Manning,
-//! Raghavan, Schuetze: Introduction to Information Retrieval, 2008, section 7.1.3, where lists are built when indexing; here
-//! they are built when first asked for.)
+//! For most queries few documents contain all words, and the page is filled with those that contain only the first ones. Most of
+//! the work would be to rank the documents of one term, which many searches share. Their order depends on the term alone, so it
+//! is computed once, and a bucket takes from the list what belongs to it: documents that pass the filter and were in no bucket
+//! before. (Manning, Raghavan, Schuetze: Introduction to Information Retrieval, 2008, section 7.1.3, where lists are built at
+//! indexing time; here they are built when first needed.)
 
 use std::cell::RefCell;
 use std::rc::Rc;

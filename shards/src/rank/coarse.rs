@@ -1,4 +1,4 @@
-//! Buckets that need no positions: by dropped terms and by typos, best first, each only when asked for.
+//! Buckets that need no positions: by dropped terms and typos, best first, each computed on demand.
 
 use std::rc::Rc;
 use std::sync::Arc;

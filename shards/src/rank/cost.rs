@@ -1,4 +1,4 @@
-//! The arithmetic of the rules, on the occurrences of words in one document.
+//! Cost functions of the ranking rules, computed from the occurrences of words in one document.
 //!
 //! An [`Occurrence`] is packed so that sorting a list sorts it by document, field and position.
 

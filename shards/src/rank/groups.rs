@@ -1,4 +1,4 @@
-//! The candidates by the sort rules that come before any graph rule: groups of equal values, best first.
+//! Groups candidates by the sort rules that precede any graph rule: groups of equal values, best first.
 
 use std::cmp::Ordering;
 use std::rc::Rc;

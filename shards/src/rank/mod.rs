@@ -1,11 +1,11 @@
-//! The order of documents: nested buckets by the *costs* of ranking rules.
+//! Ranking: nested buckets by the *costs* of ranking rules.
 //!
-//! A document's cost under a rule is a pure function of the document, the query graph and facts of the whole index; so
-//! partitions rank on their own and merge by cost tuples, then document number. Scores, whose scale depends on which paths
-//! other documents use, are computed afterwards from what partitions tell about those paths (see [`score`]).
+//! A document's cost under a rule is a pure function of the document, the query graph and facts about the whole index. So
+//! partitions rank independently and are merged by cost tuples, then document number. Scores, whose scale depends on which paths
+//! other documents use, are computed afterwards from what the partitions report about those paths (see [`score`]).
 //!
-//! A path is a way through the query graph. For each document only the paths of least cost under the rules so far matter;
-//! costs add up along a path, so the tuple of a document is the lexicographic minimum over its paths.
+//! A path is a way through the query graph. For each document only the paths of least cost under the rules so far matter; costs
+//! add up along a path, so the tuple of a document is the lexicographic minimum over its paths.
 
 mod bucket;
 pub(crate) mod by_term;

@@ -1,4 +1,4 @@
-//! Ways through the query graph.
+//! Paths through the query graph.
 
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};

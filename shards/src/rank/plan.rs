@@ -1,4 +1,4 @@
-//! What every partition must know to rank, and what it answers: plain data that travels between cores.
+//! What every partition needs for ranking, and its result: plain data sent between cores.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Which rules order the documents of a search.
+//! Determines which rules order the documents of a search.
 
 use super::plan::SortBy;
 use crate::search::MatchingStrategy;

@@ -1,4 +1,4 @@
-//! What scores follow from ([`super::score`]), as partitions and instances tell it.
+//! The facts that scores are computed from ([`super::score`]), as partitions and instances report them.
 
 use serde::{Deserialize, Serialize};
 use storage_engine::vector::Pace;

@@ -1,4 +1,4 @@
-//! The occurrences of everything a node may stand for, in the documents of a chunk.
+//! Occurrences, in the documents of a chunk, of everything a node may stand for.
 
 use roaring::RoaringBitmap;
 

@@ -1,4 +1,4 @@
-//! Where the values come from that documents are sorted and grouped by.
+//! Source of the values that documents are sorted and grouped by.
 
 use super::plan::{SortBy, SortValue};
 use crate::facets::distinct::GroupValue;

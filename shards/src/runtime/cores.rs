@@ -1,4 +1,4 @@
-//! Starts an instance's cores: one thread and one executor for each, joined by a mesh.
+//! Starts an instance's cores: one thread and one executor each, connected by a mesh.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -284,7 +284,7 @@ where
     let ended = catch_panic(async { start(runtime, mesh).await }).await;
     drop(closing);
     ended.err().map(|panicked| {
-        tracing::error!(core = core.0, panic = %panicked, "core ended by a panic");
+        tracing::error!(core = core.0, panic = %panicked, "a core ended with a panic");
         panicked.0
     })
 }

@@ -1,4 +1,4 @@
-//! What the kernel must be told: before the first executor starts, and of threads.
+//! Kernel settings: process-wide ones before the first executor starts, and those of threads.
 
 use std::time::Duration;
 

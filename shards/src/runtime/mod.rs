@@ -1,11 +1,12 @@
-//! What a core gives to the code that runs on it: tasks, time, randomness, its disk, and a way out to threads that may block.
+//! The runtime of a core: tasks, time, randomness, its disk, and access to threads that may block.
 //!
 //! Everything above this module is written against [`Runtime`] and runs unchanged on three back ends: [`run_cores`] starts one
-//! executor per core in real time, glommio's over io_uring or one over epoll where that is refused, and [`SimCluster`] any
-//! number of cores in one thread, in virtual time, the interleaving a function of a seed. Nothing here is `Send`: a runtime belongs to its core.
+//! executor per core in real time, either glommio's over io_uring or our own over epoll where io_uring is refused, and
+//! [`SimCluster`] runs any number of cores in one thread, in virtual time, with the interleaving determined by a seed. Nothing
+//! here is `Send`: a runtime belongs to its core.
 //!
-//! A task that loops calls [`Checkpoint::tick`] every few hundred items, so that a search never waits for more than about
-//! half a millisecond of somebody else's loop.
+//! A task that loops calls [`Checkpoint::tick`] for each item of a few microseconds, so that a search never waits for more than about half a
+//! millisecond of somebody else's loop.
 
 use std::io;
 use std::net::SocketAddr;

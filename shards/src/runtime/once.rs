@@ -1,4 +1,4 @@
-//! One value from one task to another of the same core, once.
+//! A one-shot channel between two tasks of the same core.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Giving way inside loops over many small items.
+//! Yielding inside loops over many small items.
 
 use std::future::Future;
 use std::pin::Pin;

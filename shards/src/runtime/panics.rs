@@ -1,4 +1,4 @@
-//! Panics as values. A defect in one task must not take the core with it; where it is caught, it is logged once.
+//! Panics as values. A bug in one task must not take the core down; a panic is logged once, where it is caught.
 
 use std::any::Any;
 use std::future::Future;

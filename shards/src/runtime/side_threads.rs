@@ -1,7 +1,7 @@
-//! Threads for what must block or burn, and ends: local models, long bodies, compression of dumps.
+//! Threads for finite work that blocks or uses much CPU time: local models, long bodies, compression of dumps.
 //!
-//! One small pool for the process, started before any executor is pinned (a thread inherits the affinity of the one that
-//! makes it). The queue is bounded: a full one refuses the job at once, since waiting would only hide the overload.
+//! The process has one small pool, started before any executor is pinned (a thread inherits the affinity of the one that creates
+//! it). The queue is bounded: a full one refuses the job at once, because waiting would only hide the overload.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

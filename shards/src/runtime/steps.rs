@@ -1,5 +1,5 @@
-//! Measures how long tasks hold their core between two yields: with `debug` for the target `shards::steps` from the start, every
-//! step that takes more than [`LONG_STEP`] of processor time is logged with its queue and what the task said it was doing.
+//! Measures how long tasks hold their core between two yields. If the log target `shards::steps` is at `debug` from the start,
+//! every step that takes more than [`LONG_STEP`] of CPU time is logged with its queue and the task's description of its work.
 
 use std::cell::Cell;
 use std::future::poll_fn;

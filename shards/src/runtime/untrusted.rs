@@ -1,12 +1,13 @@
-//! Threads for jobs that may never end: functions of users.
+//! Threads for jobs that may never end: functions written by users.
 //!
-//! Such a job can get into native code that nothing interrupts, and a thread cannot be killed. So each job has a thread of its
-//! own, apart from the side threads that everybody else waits for. One more thread, the keeper, starts them and watches them: a
-//! job that takes too long, or goes on after nobody wants it, is given up, and its thread is lost until the job ends by itself
-//! after all. The number of lost threads is bounded; beyond it no job is started.
+//! Such a job can enter native code that nothing interrupts, and a thread cannot be killed. So each job has a thread of its own,
+//! apart from the side threads that everybody else waits for. One more thread, the keeper, starts and watches them. A job that
+//! takes too long, or continues after nobody wants its result, is abandoned, and its thread is lost until the job ends by itself.
+//! The number of lost threads is bounded; beyond it no job is started.
 //!
-//! Time is that of the processor: the threads stand back behind the cores, and how busy those are must not decide which job fails.
-//! The keeper is started before any executor is pinned, and every thread inherits its affinity from the one that makes it.
+//! Limits are in CPU time: these threads have a lower priority than the cores, and the load of the cores must not decide which
+//! job fails. The keeper is started before any executor is pinned, because a thread inherits the affinity of the one that creates
+//! it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -190,7 +191,7 @@ impl Running {
         if let Some(Some(thread)) = self.watch.thread.get() {
             thread.set_nice(NICE_LOST);
         }
-        tracing::error!(%error, "a job is given up; its thread is lost until the job ends by itself");
+        tracing::error!(%error, "giving up a job; its thread is lost until the job ends by itself");
         // Nobody may be waiting any more.
         let _ = self.done.send(Err(error));
     }
@@ -281,7 +282,7 @@ impl Keeper {
             let _ = sender.send(Message::Ended(number, outcome));
         });
         if let Err(error) = started {
-            tracing::error!(%error, "no thread for an untrusted job");
+            tracing::error!(%error, "cannot start a thread for an untrusted job");
             return Err((done, UntrustedError::NoThread));
         }
         let (step, step_began) = (0, Duration::ZERO);

@@ -1,4 +1,4 @@
-//! What a search answers.
+//! The result of a search.
 
 use crate::error::UserError;
 

@@ -1,4 +1,4 @@
-//! Questions to the partitions of an index, from the core that was asked.
+//! Sends questions to the partitions of an index, from the core that received the request.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! A search for values of a facet among the documents that a search finds.
+//! Facet search among the documents that a search finds.
 
 use std::sync::Arc;
 

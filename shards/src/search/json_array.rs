@@ -1,4 +1,4 @@
-//! Arrays of values that are JSON already: hits are spliced from the bytes that their owners wrote.
+//! Arrays of already serialized values: hits are spliced from the bytes that their owners wrote.
 
 use storage_engine::vector::Pace;
 

@@ -1,8 +1,8 @@
-//! Answers to questions about words, kept while the epoch lasts.
+//! Caches a partition's answers to questions about words for one epoch.
 //!
-//! Most keystrokes of a search as you type ask for what many people type, and a page is asked for again when somebody comes back
-//! to it. To find the documents and to rank them anew each time would be the bulk of all work. Questions that share no more than
-//! a word are helped by the [champion lists](crate::rank::champions).
+//! Most keystrokes of search-as-you-type ask for what many people type, and pages are requested again when somebody returns to
+//! them. Finding and ranking the documents anew each time would be most of the work. Questions that share only a word are helped
+//! by the [champion lists](crate::rank::champions).
 
 use std::borrow::Cow;
 use std::cell::RefCell;

@@ -1,8 +1,8 @@
-//! Answers to whole searches, kept on the core that was asked.
+//! Caches whole responses on the core that received the request.
 //!
-//! What one person types is what many type, and a page is loaded again and again. The partitions keep [what they
-//! ranked](super::kept_answers), but to ask them, to write their hits and to merge them is most of the work of such a search.
-//! An answer here is as good as a new one: it is that of the same request at the same epoch.
+//! Many people type the same, and pages are loaded again and again. The partitions cache [what they ranked](super::kept_answers),
+//! but asking them, writing their hits and merging them is most of the work of such a search. A cached response is as good as a
+//! new one: it is that of the same request at the same epoch.
 
 use std::cell::RefCell;
 use std::hash::{Hash, Hasher};

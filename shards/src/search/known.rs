@@ -1,5 +1,5 @@
-//! What the dictionaries of an index's partitions said, kept on the core that asks, so that a word met before is not asked
-//! about again while the index stays as it is.
+//! Caches, on the core that asks, what the dictionaries of an index's partitions know of a word, so that a word is not looked up
+//! again while the index does not change.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! One order out of those of the partitions.
+//! Merges the orders of the partitions.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

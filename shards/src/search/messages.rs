@@ -1,4 +1,4 @@
-//! What the core that answers a search asks of the partitions. Everything here crosses cores.
+//! Questions to partitions from the core that handles a search. Everything here is sent between cores.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! A search of one index: from the decoded request to the bytes of its hits.
+//! Search of one index: from the decoded request to the bytes of its hits.
 //!
-//! The core that was asked ([`gather`]) cuts the query and asks every partition in turns: first what its dictionary knows
-//! ([`messages::PartQuestion::Resolve`]) unless this core remembers, which makes one query graph for all; then for its best
-//! documents by cost, the likeliest already written out, which are merged; then for those on the page that are still missing.
+//! The core that received the request ([`gather`]) tokenizes the query and sends every partition a sequence of questions: first
+//! what its dictionary knows ([`messages::PartQuestion::Resolve`], unless this core has it cached), from which one query graph
+//! for all is built; then its best documents by cost, which are merged, with the likeliest hits already written; then the hits of
+//! the page that are still missing.
 
 pub mod answer;
 pub mod ask;

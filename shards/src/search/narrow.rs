@@ -1,5 +1,5 @@
-//! What is left of searches once further members of distinct groups, as far as these were met, and documents below the score
-//! threshold are taken away.
+//! Narrows search results: removes further members of distinct groups, as far as these were encountered, and documents below the
+//! score threshold.
 
 use std::sync::Arc;
 

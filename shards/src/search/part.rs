@@ -1,4 +1,4 @@
-//! The part of a search that happens on the core that owns a partition.
+//! The part of a search that runs on the core that owns a partition.
 
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};

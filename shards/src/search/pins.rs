@@ -1,4 +1,4 @@
-//! Documents that stand at fixed places of a result, whatever the query finds.
+//! Pinned documents: fixed positions in a result, whatever the query finds.
 
 use std::iter::Peekable;
 

@@ -1,4 +1,4 @@
-//! From a request to the plans that partitions follow, with the checks that need the index.
+//! Turns a request into the plans that partitions follow, with the checks that need the index.
 
 use std::sync::{Arc, OnceLock};
 

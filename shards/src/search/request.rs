@@ -1,4 +1,4 @@
-//! What a search can ask, decoded and with its defaults; nothing here was checked against an index yet.
+//! A decoded search request with its defaults, not yet checked against an index.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Asking for the documents that are nearest to one of an index.
+//! Requests for documents similar to one in the index.
 
 use crate::facets::Filter;
 

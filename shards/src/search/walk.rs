@@ -1,6 +1,6 @@
-//! The order in which a search meets documents that are ranked. In front of the page, buckets that end before it are not ordered
-//! further: their documents come by number, and count by the score of the rules that made the bucket. That shows in totals
-//! under a threshold, and in which document of a distinct group is taken.
+//! The order in which a search visits ranked documents. Buckets that end before the page are not sorted further: their documents
+//! come in the order of their numbers and have the score of the rules that made the bucket. This affects totals with a threshold,
+//! and which document of a distinct group is taken.
 
 use std::cmp::Ordering;
 use std::vec::IntoIter;

@@ -1,7 +1,7 @@
-//! The words within one or two edits of a word of any length.
+//! Fuzzy matching: words within one or two edits of a word of any length.
 //!
-//! The state is the band of the edit-distance matrix that can still matter, and each character of a term gives the next one.
-//! For words of usual lengths the [bits of numbers](super::bit_parallel) are faster.
+//! The state is the band of the edit-distance matrix that still matters; each character of a term advances it. For words of usual
+//! length the [bit-parallel automaton](super::bit_parallel) is faster.
 
 use super::char_automaton::CharAutomaton;
 

@@ -1,8 +1,8 @@
-//! The words within one or two edits of a word of usual length.
+//! Fuzzy matching: words within one or two edits of a word of usual length.
 //!
-//! The states of the nondeterministic automaton are bits of one number for each count of edits, so that a character of a term
-//! moves all of them with a few operations, and next to nothing is worked out before (S. Wu, U. Manber, "Fast text searching
-//! allowing errors", CACM 35(10), 1992). A swap of neighbours is on its way between its two characters, in bits of its own.
+//! For each number of edits, the states of the nondeterministic automaton are the bits of one integer, so a character of a term
+//! advances all of them with a few operations and almost nothing is precomputed (S. Wu, U. Manber, "Fast text searching allowing
+//! errors", CACM 35(10), 1992). A transposition in progress, between its two characters, has bits of its own.
 
 use super::char_automaton::{CharAutomaton, FewBytes};
 

@@ -1,4 +1,4 @@
-//! Automata that read characters and count edits, and how they read the bytes of terms.
+//! Automata that read characters and count edits, and the adapter that feeds them the bytes of terms.
 
 use fst::Automaton;
 

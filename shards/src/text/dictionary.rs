@@ -1,8 +1,8 @@
-//! The terms of a partition, in memory, for exact, prefix and fuzzy lookup in byte order.
+//! The in-memory term dictionary of a partition, for exact, prefix and fuzzy lookup in byte order.
 //!
-//! A finite-state map built from all terms, and beside it a short sorted list of what was added or removed since; the map is
-//! built anew when that list has grown long. Both are shared between epochs, so publishing a small change costs little. How
-//! many documents hold a term is not kept here but read from the partition's file.
+//! It is a finite-state map of all terms plus a short sorted list of terms added or removed since; the map is rebuilt when that
+//! list has grown long. Both are shared between epochs, so publishing a small change costs little. Document frequencies are not
+//! stored here but read from the partition's file.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! The way through a finite-state map to the terms that an automaton takes.
+//! Walks a finite-state map to the terms that an automaton accepts.
 
 use fst::raw::{Fst, Node, Transition};
 

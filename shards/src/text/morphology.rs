@@ -1,8 +1,8 @@
-//! Dictionaries by which Japanese and Korean are cut into words. They are not part of the program: whoever runs it may name a
-//! folder for each of the two languages. Without one, texts are cut as the tokenizer cuts any text of that script.
+//! Dictionaries for segmenting Japanese and Korean. They are not part of the program: the operator may name a folder for each of
+//! the two languages. Without one, texts are segmented as the tokenizer segments any text in that script.
 //!
-//! The tokenizer has cut already when a dictionary comes in, which knows nothing of the words: what it cut is put together
-//! again between separators, and cut anew by the cheapest path through the words of the dictionary (Kudo, Yamamoto and
+//! The tokenizer has already split the text, without knowing its words, before a dictionary is applied. So the pieces between
+//! separators are joined again and segmented by the cheapest path through the words of the dictionary (Kudo, Yamamoto and
 //! Matsumoto, "Applying Conditional Random Fields to Japanese Morphological Analysis", 2004).
 
 use std::borrow::Cow;

@@ -1,5 +1,5 @@
-//! The dictionary by which Chinese and Japanese text is cut into words: the first text of that kind has it loaded, which takes
-//! some tenths of a second. So that no core does this, it is loaded on a thread of its own before such a text is cut.
+//! The dictionary for segmenting Chinese and Japanese. The first such text triggers loading it, which takes some tenths of a
+//! second. So that no core is blocked, it is loaded on a thread of its own before such a text is segmented.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,6 +1,6 @@
-//! The separators that settings ask for, told from words by a set.
+//! Separators from the settings, recognized by a set lookup.
 //!
-//! The library goes through its list of separators for each token: with 20,000 of them each word took 20 microseconds.
+//! The library scans its list of separators for each token: with 20,000 of them each word took 20 microseconds.
 
 use ahash::AHashMap;
 use charabia::normalizer::{LOSSY_NORMALIZERS, NORMALIZERS, NormalizerOption};

@@ -1,7 +1,7 @@
-//! The one tokenizer that all cores cut an index's texts with.
+//! The tokenizer of an index, shared by all cores.
 //!
-//! Building it takes a microsecond for each word of the settings, at once and without a place to pause. So where there are many
-//! it is built on a side thread, by the core that brings the settings, and goes with them to all others.
+//! Building it takes a microsecond for each word in the settings, without a place to yield. So if there are many words, the core
+//! that brings the settings has it built on a side thread and sends it to all others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

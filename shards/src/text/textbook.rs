@@ -1,4 +1,4 @@
-//! Edit distances by the textbook's table: what the automata are tested against.
+//! The textbook edit-distance table, which the automata are tested against.
 
 /// The edits between the first characters of `word` and of `term`, for each number of these. A swap of neighbours is one edit, and no
 /// part is edited twice.

@@ -1,8 +1,8 @@
-//! The tokenizer of one index, set up from its settings.
+//! The tokenizer of one index, configured from its settings.
 //!
-//! [`TextTokenizer::tokens`] gives full tokens with their places in the text, for queries and highlighting. Indexing uses
-//! [`TextTokenizer::visit`], which has a short cut for ASCII text under the default separators: the same words at a fraction
-//! of the time, because no token has to be built and no language detected. A property test holds the two equal.
+//! [`TextTokenizer::tokens`] returns full tokens with their positions in the text, for queries and highlighting. Indexing uses
+//! [`TextTokenizer::visit`], which has a fast path for ASCII text with the default separators: the same words in a fraction of
+//! the time, because it builds no tokens and detects no language. A property test checks that the two are equal.
 
 use std::collections::BTreeSet;
 use std::fmt;

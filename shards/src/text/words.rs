@@ -1,9 +1,10 @@
-//! Where the words of a field stand.
+//! Positions of words in a field.
 //!
-//! Positions count from 0 in each field: +1 from word to word, +8 over a hard separator and from one value of the field to
-//! the next (array items, values of the same path in different objects; an empty text or a null counts as a value). Stop words,
-//! words that are too long and words of blanks alone take a position without being indexed, but at the end of a value they do
-//! not move the next one. Words have blanks at their ends where blanks do not separate; they are indexed without.
+//! Positions count from 0 in each field: +1 from word to word, +8 across a hard separator and from one value of the field to the
+//! next (array items, values of the same path in different objects; an empty text or a null counts as a value). Stop words,
+//! overlong words and words made only of spaces take a position without being indexed, but at the end of a value they do not
+//! shift the next one. Where spaces are not separators, words may have leading and trailing spaces; they are indexed without
+//! them.
 
 use std::ops::ControlFlow;
 

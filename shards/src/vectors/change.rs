@@ -1,4 +1,4 @@
-//! What a change of settings does to the vectors of an embedder.
+//! What a change of settings requires of an embedder's vectors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Which documents a filter by vectors admits.
+//! Filters on `_vectors`: which documents they admit.
 
 use roaring::RoaringBitmap;
 

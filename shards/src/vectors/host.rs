@@ -1,18 +1,18 @@
-//! What the engine asks of whoever can turn texts into vectors: the server's embedders.
+//! The engine's interface to the server's embedders, which turn texts into vectors.
 //!
-//! The engine knows documents, settings and stored vectors. The host knows sources, templates and how to talk to them. The engine
-//! asks in three situations:
+//! The engine knows documents, settings and stored vectors. The host knows sources, templates and how to reach services. The
+//! engine calls it in three situations:
 //!
-//! 1. An embedder is new or was changed ([`EmbedderHost::prepare`]): the host checks that it works, and says how long its vectors are.
-//! 2. Documents were added or changed, or settings that their texts depend on ([`EmbedderHost::embed`]): the host renders what has
-//!    to be embedded, leaves alone what renders as before, and gives vectors for the rest.
+//! 1. An embedder is new or was changed ([`EmbedderHost::prepare`]): the host checks that it works, and reports its dimensions.
+//! 2. Documents were added or changed, or settings that their texts depend on ([`EmbedderHost::embed`]): the host renders the
+//!    texts, skips those that did not change, and returns vectors for the rest.
 //! 3. A search has a text and no vector ([`EmbedderHost::embed_query`]).
 //!
-//! Embedders with the source `userProvided` take part in the first and third only (the third fails). Documents whose vectors
-//! came with them and are not to be regenerated are never handed over.
+//! Embedders with the source `userProvided` take part only in the first and the third (the third fails). Documents that came with
+//! their own vectors and are not to be regenerated are never passed to the host.
 //!
-//! A host lives on one core, as the engine that it serves; each core has its own. Batches are asked for on the core of an
-//! index's partition 0, whatever the number of partitions, in the order of document numbers.
+//! A host lives on one core, like the engine it serves; each core has its own. Batches are embedded on the core of an index's
+//! partition 0, whatever the number of partitions, in the order of document numbers.
 
 use std::sync::Arc;
 use std::time::Duration;

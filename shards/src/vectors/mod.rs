@@ -1,11 +1,11 @@
-//! Vectors of documents: where they come from and how they are kept.
+//! Vectors of documents: where they come from and how they are stored.
 //!
-//! * [`host`]: what the engine asks of whoever can turn texts into vectors.
-//! * [`sent`]: `_vectors` as documents bring it; [`numbers`]: its numbers, read fast.
-//! * [`change`]: what a change of an embedder's settings asks for.
-//! * [`stored`]: what a partition keeps, committed with its documents.
+//! * [`host`]: the engine's interface to embedders.
+//! * [`sent`]: `_vectors` in documents as sent; [`numbers`]: a fast parser for their components.
+//! * [`change`]: what a change of an embedder's settings requires.
+//! * [`stored`]: what a partition stores, committed with its documents.
 //! * [`writer`]: a partition's next state; [`resettle`]: the part of it that follows settings.
-//! * [`filter`]: which documents a filter by vectors admits.
+//! * [`filter`]: filters on `_vectors`.
 //! * [`show`]: `_vectors` as readers see it.
 
 pub mod change;

@@ -1,5 +1,5 @@
-//! Lists of numbers in JSON, read several times faster than by a general reader: almost all of a document with vectors, and of
-//! a search by a vector, is such lists. Between numbers they have no blank or, as many clients write them, one.
+//! A parser for JSON arrays of numbers, several times faster than a general one: such arrays make up almost all of a document
+//! with vectors and of a vector search. Between numbers they have no space or, as many clients write them, one.
 
 /// Powers of ten that 64-bit floats hold exactly.
 const TENS: [f64; 23] = [

@@ -1,4 +1,4 @@
-//! What a partition's vectors and documents go through when embedders are added, changed or removed.
+//! What happens to a partition's vectors and documents when embedders are added, changed or removed.
 
 use std::collections::BTreeSet;
 

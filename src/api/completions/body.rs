@@ -1,4 +1,4 @@
-//! The body of a request for a completion: the fields that models know, each of its type. Others are passed over.
+//! The body of a chat completion request: known fields are checked for their type, others are ignored.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Completions: a model answers a conversation, searching the indexes on the way.
+//! Chat completions: a model answers a conversation and searches the indexes on the way.
 
 mod body;
 mod talk;

@@ -1,4 +1,4 @@
-//! A talk with a model: its answers are passed on, its searches made, until it asks for no more.
+//! A conversation with a model: forwards its output and runs the searches it asks for, until it asks for no more.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Editing documents by a function: what the request can show; the function runs in the task.
+//! Editing documents by a function: validates the request; the function runs in the task.
 
 use std::sync::Arc;
 

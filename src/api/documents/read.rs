@@ -1,4 +1,4 @@
-//! Reading documents: one by its id, or a page of those that ids and a filter leave.
+//! Reading documents: one by its ID, or a page of those selected by IDs and a filter.
 
 use std::sync::Arc;
 

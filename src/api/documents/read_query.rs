@@ -1,4 +1,4 @@
-//! What a listing of documents asks for, from a query string or from a body.
+//! Parameters of a document listing, from a query string or a body.
 
 use serde_json::Value;
 

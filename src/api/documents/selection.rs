@@ -1,4 +1,4 @@
-//! Writing documents as JSON: all fields spliced as stored bytes, or the parts that a list of dotted paths picks.
+//! Writing documents as JSON: either all fields, spliced as stored bytes, or those selected by a list of dotted paths.
 
 use serde_json::{Map, Value};
 use shards::error::UserError;

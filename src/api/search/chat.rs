@@ -1,4 +1,4 @@
-//! Searches that a model makes, for its caller and with the caller's rights.
+//! Searches made by a model for its caller, with the caller's rights.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

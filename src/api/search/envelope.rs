@@ -1,4 +1,4 @@
-//! What stands around the hits in an answer.
+//! The parts of a search response around the hits.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The route that searches for values of a facet.
+//! The facet search route.
 
 use serde_json::{Value, json};
 use shards::facets::facet_search::check_facet_search_enabled;

@@ -1,4 +1,4 @@
-//! Several searches whose results become one list: `POST /multi-search` with `federation`.
+//! Federated search: several queries whose results become one list (`POST /multi-search` with `federation`).
 
 mod query_checks;
 

@@ -1,5 +1,5 @@
-//! Foreign keys: documents of other indexes in the place of their ids, in the hits of a finished page. The ids of documents
-//! that the caller could not search for stay what they are.
+//! Foreign keys: replaces IDs in the hits of a finished page by documents of other indexes. IDs of documents that the caller may
+//! not search remain as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The members of a hit, each as the text that it is: what shows or moves a hit need not know what its values are.
+//! The members of a hit as raw JSON text: code that shows or moves a hit need not parse its values.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Searches: from the request to the answer's envelope. Finding, ranking and formatting is the engine's.
+//! Search routes: from the request to the response envelope. The engine finds, ranks and formats.
 
 pub(super) mod chat;
 mod envelope;

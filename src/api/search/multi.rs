@@ -1,4 +1,4 @@
-//! `POST /multi-search`: several searches in one request, each with its own answer or (see [`federated`]) as one list.
+//! `POST /multi-search`: several searches in one request, each with its own result or (see [`federated`]) merged into one list.
 
 use futures_util::{StreamExt, stream};
 use shards::runtime::Checkpoint;

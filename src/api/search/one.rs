@@ -1,4 +1,4 @@
-//! One search of one index: what its request means for the index, its run, its answer.
+//! A search of one index: validates the request against the index, runs it and builds the response.
 
 use std::sync::Arc;
 use std::time::Duration;

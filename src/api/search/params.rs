@@ -1,4 +1,4 @@
-//! What a search asks for, from a body or from a query string: types and ranges, nothing that needs the index.
+//! Search parameters from a body or a query string: checks types and ranges, but nothing that needs the index.
 
 pub mod facet;
 pub mod many;

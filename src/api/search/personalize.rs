@@ -1,9 +1,9 @@
-//! Personalized searches: what was found, in the order of the person whom it is for.
+//! Personalized search: reorders hits for the user.
 //!
-//! A service ([`crate::personalization`]) is told what the hits of the page show, and puts them in order; nothing else of the
-//! answer follows from what it says. It is asked when the search has left its place among those of the core, since others need
-//! not wait for it. A search never fails by it: whatever goes wrong is logged, and the hits stay as they are. A service that does not
-//! answer at all is left alone for a while.
+//! A service ([`crate::personalization`]) receives the displayed fields of the page's hits and returns an order; nothing else in
+//! the response depends on it. It is called after the search has released its slot on the core, because other searches need not
+//! wait for it. A search never fails because of it: errors are logged, and the hits keep their order. A service that does not
+//! respond is left alone for a while.
 
 mod text;
 

@@ -1,8 +1,8 @@
-//! How many searches one core does at once, and what happens to those beyond.
+//! Limits how many searches one core runs at once, and decides what happens to the rest.
 //!
-//! A few run side by side, so that one that waits for another core does not idle this one; more wait in line. When the line
-//! is full one of those waiting, chosen at random, is refused: under overload everybody then has the same chance, where
-//! refusing the newcomer would favour clients that retry fastest.
+//! A few run concurrently, so that one that waits for another core does not idle this one; more wait in a queue. When the queue
+//! is full, a randomly chosen waiting search is rejected: under overload everybody then has the same chance, whereas rejecting
+//! the newcomer would favour clients that retry fastest.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

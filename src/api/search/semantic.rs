@@ -1,4 +1,4 @@
-//! Which kind of search a request is, and the part of it that goes by meaning.
+//! Decides which kind of search a request is, and handles its semantic part.
 
 use std::sync::Arc;
 

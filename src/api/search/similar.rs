@@ -1,4 +1,4 @@
-//! The routes that ask for the documents nearest to one.
+//! The routes for similar documents.
 
 use serde_json::{Value, json};
 use shards::document::primary_key;

@@ -1,4 +1,4 @@
-//! Puts checked values into an index's settings. Null always means the default. What comes in was checked when the task was
+//! Applies checked values to an index's settings. Null always means the default. The values were checked when the task was
 //! accepted, so only what the merged settings show can still be wrong.
 
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! What the body alone can show of a setting that is not null: types, unknown keys, allowed words. Each check gives the
-//! value back in the form that task details show: sets sorted and without duplicates, rules filled in with their defaults.
+//! Checks of a non-null setting that need only the body: types, unknown keys, allowed words. Each check returns the value in the
+//! form that task details show: sets sorted and deduplicated, rules completed with their defaults.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The languages that settings and searches may name.
+//! Languages that settings and searches can name.
 
 use crate::api::decode::Node;
 use crate::api::error::{ApiError, ErrorCode};

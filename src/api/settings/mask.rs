@@ -1,4 +1,4 @@
-//! Hiding the secrets of settings.
+//! Masks secrets in settings.
 
 use serde_json::{Map, Value};
 

@@ -1,9 +1,9 @@
-//! The settings of an index as clients send and read them: one table, a row for each setting.
+//! The settings of an index as clients write and read them: one table with a row per setting.
 //!
-//! A change goes through three steps. [`SettingsPatch::decode`] and its siblings check what the body alone can show and
-//! bring it into a canonical form, the one that task details show; [`SettingsPatch::check_meaning`] looks at experimental
-//! features and at what values mean together; [`SettingsPatch::apply`], run in the task, merges it into the index's
-//! settings and refuses what only the merged settings can show.
+//! A change goes through three steps. [`SettingsPatch::decode`] and its siblings check what the body alone can show and convert
+//! it to the canonical form that task details show. [`SettingsPatch::check_meaning`] checks experimental features and
+//! combinations of values. [`SettingsPatch::apply`] runs in the task: it merges the change into the index's settings and rejects
+//! what only the merged settings can show.
 
 mod apply;
 mod check;

@@ -1,5 +1,5 @@
-//! The routes of settings: the whole, and one for each setting. The latter share their handlers; a path's last segment says
-//! which setting is meant.
+//! Settings routes: one for all settings, and one for each. The latter share their handlers; the last segment of the path names
+//! the setting.
 
 use super::{GatedFeatures, SETTINGS, Setting, SettingsPatch, Verb, show_all, show_one};
 use crate::api::error::ApiError;

@@ -1,4 +1,4 @@
-//! The forms in which the words of settings are kept and compared.
+//! Normalization of words in settings, for storage and comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 

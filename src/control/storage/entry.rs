@@ -1,4 +1,4 @@
-//! Entries of the control store's trees: records in JSON, and a few values of fixed form.
+//! Entries of the control store's trees: JSON records and a few values with a fixed layout.
 
 use storage_engine::{ReadTree, TreeId, WriteTxn};
 

@@ -1,4 +1,4 @@
-//! The control plane on disk: what was accepted ([`tasklog`]) and what has ended ([`store`]), in the form of [`record`].
+//! The control plane on disk: accepted tasks ([`tasklog`]) and finished ones ([`store`]), encoded as in [`record`].
 
 mod entry;
 pub mod record;

@@ -1,5 +1,5 @@
-//! What the control store holds, tree by tree, and the changes made to it. Numbers of trees are part of the file format:
-//! never reuse one. Uids in keys are big-endian, so that byte order is numeric order; values are JSON unless said.
+//! The contents of the control store, tree by tree, and changes to it. Tree numbers are part of the file format: never reuse one.
+//! Uids in keys are big-endian, so byte order is numeric order; values are JSON unless stated otherwise.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the control store holds when the server starts.
+//! The contents of the control store at startup.
 
 use std::collections::BTreeMap;
 

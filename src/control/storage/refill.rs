@@ -1,4 +1,4 @@
-//! Filling a new log with tasks that were accepted elsewhere: in the instance of a snapshot or of a dump.
+//! Fills a new log with tasks accepted elsewhere: in the instance of a snapshot or a dump.
 
 use super::tasklog::TaskLog;
 use crate::control::message::ControlError;

@@ -1,7 +1,7 @@
-//! The control store: finished tasks, batches, keys, switches and the names of indexes, on disk.
+//! The control store on disk: finished tasks, batches, API keys, switches and index names.
 //!
-//! Changes that wait while a commit runs share the next one. A commit is never dropped half way: it runs in its own loop,
-//! whatever becomes of those who wait for it.
+//! Changes that wait during a commit share the next one. A commit is never dropped half-way: it runs in its own loop, whatever
+//! happens to those waiting for it.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -91,7 +91,7 @@ impl ControlStore {
             let mut kept = self.commit_or_keep(group).await;
             self.compact_for(compactions).await;
             while !kept.is_empty() {
-                tracing::warn!("the disk is full: tasks that have ended are kept in memory until it has room");
+                tracing::warn!("the disk is full: finished tasks are kept in memory until there is space");
                 self.pause_while_full(&mut kept).await;
                 kept = self.commit_or_keep(kept).await;
             }

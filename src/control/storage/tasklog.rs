@@ -1,4 +1,5 @@
-//! Accepted tasks and their payloads, in the log: what is there stays promised until the control store says it has ended.
+//! Accepted tasks and their payloads, in the log. A task there remains promised until the control store records that it is
+//! finished.
 //!
 //! A frame is the length of the task's record (u32, little-endian), the record as JSON, and the payload.
 
@@ -130,7 +131,7 @@ impl TaskLog {
         if let Some(oldest) = oldest {
             // The files that stay cost space, not correctness, and are tried again after the next batch.
             if let Err(error) = self.log.remove_before(oldest).await {
-                tracing::warn!(%error, "files of the task log could not be removed");
+                tracing::warn!(%error, "cannot remove files of the task log");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A disk that is cut off after some number of operations, as a killed process is.
+//! A disk that fails after some number of operations, like the disk of a killed process.
 
 use std::cell::Cell;
 use std::future::pending;

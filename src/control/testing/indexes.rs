@@ -1,4 +1,4 @@
-//! Indexes that only know the ids of their documents.
+//! Indexes that know only the IDs of their documents.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

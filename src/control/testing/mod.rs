@@ -1,5 +1,5 @@
-//! A control plane without sockets, cores or an engine, for tests: a runtime that polls until nothing moves, a disk that
-//! can be cut off at any operation, and indexes that keep ids of documents in memory and can be stopped at each step.
+//! A control plane for tests, without sockets, cores or an engine: a runtime that polls until nothing makes progress, a disk that
+//! can be cut off at any operation, and indexes that keep document IDs in memory and can be stopped at each step.
 
 mod disk;
 mod indexes;

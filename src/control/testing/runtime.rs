@@ -1,4 +1,4 @@
-//! A core that polls its tasks until nothing moves.
+//! A core that polls its tasks until none makes progress.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Blocks of our own, in place of the library's.
+//! Block tags that replace those of the library.
 
 use liquid_core::error::Result;
 use liquid_core::parser::{BlockReflection, Language, ParseBlock, TagBlock, TagTokenIter};

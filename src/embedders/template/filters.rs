@@ -1,4 +1,4 @@
-//! The standard filters, each with a bound on what it makes.
+//! The standard filters, each with a bound on its output.
 
 use std::fmt;
 

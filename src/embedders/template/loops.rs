@@ -1,4 +1,4 @@
-//! Loops. Unlike the library's, they count their rounds, and a range is looked at before it is written out.
+//! Loops. Unlike the library's, they count their iterations and check a range before expanding it.
 
 use std::collections::HashMap;
 use std::io::Write;

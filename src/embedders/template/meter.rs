@@ -1,4 +1,4 @@
-//! How much a rendering may take: loops and values that grow would otherwise keep a thread for ever, or fill the memory.
+//! Limits the cost of rendering: loops and growing values could otherwise occupy a thread forever or fill the memory.
 
 use std::collections::BTreeSet;
 

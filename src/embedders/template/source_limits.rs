@@ -1,5 +1,5 @@
-//! What the text of a template may be, before it is parsed: the parser goes one call deeper for each level of what is nested
-//! within a tag, and some of its steps take as long as the square of what they read.
+//! Limits on a template's source, checked before parsing: the parser recurses for each level of nesting within a tag, and some of
+//! its steps take quadratic time.
 
 /// Bytes of one template.
 const TEXT_BYTES_MAX: usize = 100 << 10;

@@ -48,6 +48,6 @@ pub(super) async fn dump(run: &mut Run<'_>) -> Result<End, Broken> {
 /// Files that stay cost space until the next copy removes them.
 fn tidied(result: Result<(), CopyError>) {
     if let Err(error) = result {
-        tracing::warn!(%error, "an unfinished copy could not be removed");
+        tracing::warn!(%error, "cannot remove an unfinished copy");
     }
 }

@@ -1,4 +1,4 @@
-//! What the batches do, by sort.
+//! What batches do, by kind of task.
 
 mod documents;
 mod dumps_and_snapshots;
@@ -96,7 +96,7 @@ async fn not_recorded(run: &Run<'_>, error: ControlError) -> Result<End, Broken>
 /// Puts the tasks of the batch back, to be tried again soon.
 async fn retry(run: &Run<'_>, error: &IndexError) -> Result<End, Broken> {
     let first = run.tasks.first().map(|task| task.uid.0);
-    tracing::error!(%error, first, tasks = run.tasks.len(), "tasks wait until this instance can do them");
+    tracing::error!(%error, first, tasks = run.tasks.len(), "tasks are waiting until this instance can process them");
     run.plane.pause(RETRY_PAUSE).await;
     Ok(End::Interrupted)
 }

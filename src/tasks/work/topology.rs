@@ -85,7 +85,7 @@ async fn send_documents(run: &mut Run<'_>, change: &Change) -> Result<End, Broke
             }
         }
         Some(Err(error)) => {
-            tracing::warn!(error, "documents that move could not be read; they are tried again");
+            tracing::warn!(error, "cannot read documents to be moved; trying again");
             run.plane.pause(std::time::Duration::from_secs(1)).await;
         }
         None => {}
@@ -125,7 +125,7 @@ fn imports_succeeded(plane: &ControlPlane, change: &Change) -> Result<bool, Cont
         let Some(task) = plane.task(TaskUid(uid))? else { continue };
         let is_import = matches!(&task.network, Some(TaskNetwork::Import { change: of, .. }) if of.network_version == change.version());
         if is_import && matches!(task.status, Status::Failed | Status::Canceled) {
-            tracing::warn!(task = uid, "documents that moved here could not be added; no instance deletes any");
+            tracing::warn!(task = uid, "cannot add documents moved to this instance; no instance deletes any");
             return Ok(false);
         }
     }

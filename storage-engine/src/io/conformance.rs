@@ -1,4 +1,4 @@
-//! What every back end must do; the same body runs on each.
+//! Conformance tests for disk back ends; every back end must pass them.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Folders that stay when the power goes.
+//! Creating and syncing directories so that they survive a power cut.
 
 use std::fs::File;
 use std::io;

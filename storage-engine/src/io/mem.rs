@@ -1,4 +1,4 @@
-//! Files in memory: nothing fails and nothing is lost. Clones share the same files.
+//! In-memory files: nothing fails and nothing is lost. Clones share the same files.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,8 @@
-//! All file access of the engine: a disk and its files, asynchronous, owned by one core.
+//! File I/O for the engine: a disk and its files, asynchronous, owned by one core.
 //!
-//! [`uring::UringDisk`] has the real files, [`blocking::BlockingDisk`] too where there is no io_uring, [`mem::MemDisk`] serves tests that need no faults, and [`sim::SimDisk`] fails,
-//! forgets and tears as a seed says. Every back end passes the tests of `conformance`.
+//! [`uring::UringDisk`] accesses real files, [`blocking::BlockingDisk`] does so without io_uring, [`mem::MemDisk`] serves tests
+//! that need no faults, and [`sim::SimDisk`] injects faults, lost writes and torn writes from a seed. Every back end passes the
+//! tests in `conformance`.
 
 use std::future::Future;
 use std::path::Path;

@@ -1,8 +1,8 @@
-//! A simulated disk that fails as a seed says: operations that return errors, a device that is full, and power cuts after
-//! which any part of what was not synced may be there, in any order, torn at sectors.
+//! A simulated disk with seeded faults: failing operations, a full device, and power cuts after which any part of the unsynced
+//! data may be on disk, in any order, torn at sector boundaries.
 //!
-//! What it assumes of real disks is written in `FORMAT.md`: synced data stays, a sector (512 bytes) is written whole or
-//! not at all, and a write touches no byte outside its range.
+//! `FORMAT.md` lists what it assumes of real disks: synced data persists, a sector (512 bytes) is written atomically, and a write
+//! changes no byte outside its range.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

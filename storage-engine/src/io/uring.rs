@@ -1,7 +1,7 @@
-//! Real files: reads, writes and syncs through the core's io_uring, views through a shared read-only map.
+//! Real files: reads, writes and syncs through the core's io_uring, views through a shared read-only memory map.
 //!
-//! Reads and writes go through the page cache, which the map shares, so that what was written is what a view shows.
-//! Must be used on a glommio executor.
+//! Reads and writes go through the page cache, which the map shares, so a view shows what was written. Must be used on a glommio
+//! executor.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -1,8 +1,8 @@
-//! A frame: length, checksum, how far the log was durable when it was written, bytes.
+//! A log frame: length, checksum, durable end, content.
 //!
-//! The checksum covers the frame's place in the log, so that what an older segment of the same name left behind is not
-//! taken for a frame. The third number tells a torn tail from damage: when a later frame was written after the place of a
-//! bad one had been synced, the bad one was acknowledged, and must not be cut off in silence.
+//! The checksum covers the frame's position in the log, so remains of an older segment with the same name are not mistaken for a
+//! frame. The durable end distinguishes a torn tail from damage: if a later frame was written after the position of an invalid
+//! one had been synced, the invalid one was acknowledged and must not be truncated silently.
 
 use futures_lite::future::yield_now;
 use xxhash_rust::xxh3::Xxh3;

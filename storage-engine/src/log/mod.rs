@@ -1,8 +1,8 @@
-//! The log: frames appended to segment files, durable when `append` returns, many of them by one sync.
+//! The log: frames appended to segment files, durable when `append` returns. Concurrent appends share one sync.
 //!
-//! A segment is named by the position of its first byte, sixteen hexadecimal digits and `.log`. Positions count from 0
-//! over the whole life of the log. A segment begins with a header; the last one may end in a torn frame, which opening
-//! cuts off, because its append never returned.
+//! A segment is named by the position of its first byte, sixteen hexadecimal digits and `.log`. Positions count from 0 over the
+//! whole life of the log. A segment begins with a header; the last segment may end in a torn frame, which is truncated on opening
+//! because its append never returned.
 
 mod frame;
 mod reader;

@@ -1,5 +1,5 @@
-//! Reading a log that is being opened: each segment from front to back, in pieces, so that a long log takes no more memory
-//! than a short one. Every frame's checksum is taken; of its content only the head that the visitor wants is kept.
+//! Reads the log on opening: each segment from front to back, in pieces, so a long log takes no more memory than a short one.
+//! Every frame's checksum is verified; of its content only the head that the visitor asks for is kept.
 
 use super::frame::{Checksum, FRAME_BYTES_MAX, HEADER_BYTES, Header};
 use super::{MAGIC, Position, SEGMENT_HEADER_BYTES, VERSION};

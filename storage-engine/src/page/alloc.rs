@@ -1,5 +1,5 @@
-//! Which pages are free. A page given up by epoch n was part of the state before n: it is free for n + 1 unless a snapshot
-//! still reads a state before n.
+//! The page allocator. A page released by epoch n was part of the state before n: it is free for n + 1, unless a snapshot still
+//! reads a state before n.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Making a transaction the newest state, in four steps: its pages, a sync, the meta page, a sync.
+//! Committing a transaction, in four steps: write its pages, sync, write the meta page, sync.
 //!
-//! Until the meta page is written nothing that the newest state uses has been touched, so a failure or a power cut leaves
-//! that state. A meta page torn by a power cut is not whole, and the other one counts.
+//! Until the meta page is written, nothing that the newest state uses has been touched, so a failure or a power cut leaves that
+//! state. If a power cut tears the meta page, its checksum fails and the other one counts.
 
 use super::node::HEADER_BYTES;
 use super::read::Snapshot;

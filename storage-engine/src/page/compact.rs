@@ -1,4 +1,4 @@
-//! Giving space back: the newest state is written into a new file, leaf by leaf, which then takes the old one's name.
+//! Compaction: writes the newest state leaf by leaf into a new file, which then replaces the old one.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;

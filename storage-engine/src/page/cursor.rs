@@ -1,4 +1,4 @@
-//! Walking a tree in the order of its keys.
+//! Iterates over a tree in key order.
 
 use super::node::NodeRef;
 use super::read::{Source, value_of};

@@ -1,7 +1,7 @@
-//! Meta pages: the first two pages of a file, each naming one state of the store.
+//! Meta pages: the first two pages of a file, each of which names one state of the store.
 //!
-//! A page names its state twice, once in each half. A torn write of it must leave the state before; a bit that flips later
-//! must not, for that would take back a commit: it damages one half only.
+//! A meta page holds its state twice, once in each half. A torn write of the page must leave the previous state. A bit that flips
+//! later must not, because that would undo a commit: it damages only one half.
 
 use super::node::checksum;
 use super::{PAGE_BYTES, PageNo, TREES_MAX};

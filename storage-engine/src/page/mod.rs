@@ -1,8 +1,8 @@
-//! The page store: named B+trees in one file, copy on write, read without copying. `FORMAT.md` has the bytes.
+//! The page store: named copy-on-write B+trees in one file, read without copying. `FORMAT.md` specifies the format.
 //!
-//! A state of the store is an epoch. A [`Snapshot`] reads one state for as long as it lives; a [`WriteTxn`] builds the
-//! next one out of fresh pages, and its commit makes it the newest. One of two meta pages, written in turn, names the
-//! roots of a state: whichever is whole and newer counts.
+//! A state of the store is an epoch. A [`Snapshot`] reads one state for as long as it lives. A [`WriteTxn`] builds the next state
+//! from fresh pages, and its commit makes that the newest. Two meta pages, written in turn, name the roots of a state; the newer
+//! valid one counts.
 
 mod alloc;
 mod commit;

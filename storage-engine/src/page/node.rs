@@ -1,7 +1,7 @@
-//! B+tree nodes: as bytes of a page, and as entries that a transaction may change.
+//! B+tree nodes: their encoding in a page, and their decoded form that a transaction can change.
 //!
-//! A node's keys share a prefix, which the page holds once. A leaf's key counts from 1 byte; the first key of a branch is
-//! empty, so that every key finds a child. Separators are cut to the shortest key that separates.
+//! The keys of a node share a prefix, which the page stores once. Leaf keys have at least 1 byte; the first key of a branch is
+//! empty, so every key finds a child. Separators are truncated to the shortest key that separates.
 
 use std::cmp::Ordering;
 

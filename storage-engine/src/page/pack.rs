@@ -1,5 +1,5 @@
-//! Before a large commit, neighbouring leaves that are written anyway are filled up: keys that came between others have left
-//! them half full.
+//! Before a large commit, fills up adjacent leaves that are written anyway: inserts between existing keys have left them half
+//! full.
 
 use super::PAGE_BYTES;
 use super::node::{BranchEntry, DirtyNode, HEADER_BYTES, LeafEntry, common_prefix, leaf_entry_bytes};

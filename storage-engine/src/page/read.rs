@@ -1,4 +1,4 @@
-//! Reading a state: snapshots, and what they share with transactions.
+//! Reading a state: snapshots, and the code they share with transactions.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! Going back to a state before the newest, beside snapshots that read.
+//! Rolls back to a state before the newest while snapshots may be reading.
 
 use super::OpenError;
 use super::alloc::Allocator;

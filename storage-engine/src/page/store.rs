@@ -1,4 +1,4 @@
-//! The store itself: opening, snapshots, and what readers and the one writer share.
+//! The store: opening, snapshots, and the state shared by readers and the single writer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

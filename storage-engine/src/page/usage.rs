@@ -1,4 +1,4 @@
-//! Where the bytes of a store go, tree by tree: for tools and tests that watch its size.
+//! Space usage of a store, tree by tree, for tools and for tests that watch its size.
 
 use super::node::ValueRef;
 use super::read::{Snapshot, Source};

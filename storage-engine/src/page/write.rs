@@ -1,7 +1,7 @@
-//! Building the next state: copy on write in memory, nothing on disk before the commit.
+//! Building the next state: copy on write in memory, with no disk access before the commit.
 //!
-//! A node is changed by making it the transaction's own: its entries are decoded, it gets a fresh page, and its old page
-//! is given up. Ascending inserts keep a finger on the leaf they last touched and skip the way down.
+//! To change a node, the transaction decodes its entries, gives it a fresh page and releases its old page. Ascending inserts
+//! remember the last leaf and skip the descent.
 
 use ahash::AHashMap;
 

@@ -1,5 +1,5 @@
-//! What is kept of a file's parts: numbered, at most as many as a budget allows, the least used given up first (the CLOCK
-//! algorithm: a hand passes over the parts and takes the first that was not used since it last came by).
+//! A cache for numbered parts of a file, bounded by a budget. Eviction uses the CLOCK algorithm: a hand passes over the parts
+//! and evicts the first one not used since its last pass.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! Arrays of which a copy costs little: chunks are shared until one of the copies changes them. A published state and the draft
-//! of the next are two such copies.
+//! Arrays that are cheap to copy: copies share chunks until one of them changes a chunk. A published state and the draft of the
+//! next are two such copies.
 
 use std::ptr::NonNull;
 use std::rc::Rc;

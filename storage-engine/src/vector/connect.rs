@@ -1,10 +1,10 @@
-//! Links between nodes: choosing them, making them both ways, and mending them around a node that goes.
+//! Links between nodes: choosing them, keeping them symmetric, and repairing them around a deleted node.
 //!
-//! A link is always kept by both its nodes. A node that is deleted is thus linked from exactly its own neighbours, which are
-//! mended at once: nothing points to it afterwards.
+//! Both nodes of a link store it. A deleted node is therefore linked from exactly its own neighbours, which are repaired at once:
+//! nothing points to it afterwards.
 //!
-//! Neighbours are chosen by the HNSW paper's algorithm 4: nearest first, one only if it is nearer to the node than to every
-//! one chosen before.
+//! Neighbours are chosen by algorithm 4 of the HNSW paper: nearest first, and only if a candidate is nearer to the node than to
+//! every neighbour already chosen.
 
 use super::codes::Probe;
 use super::draft::Draft;

@@ -1,5 +1,5 @@
-//! The next state in the making: vectors put and removed, then prepared as an epoch. Nobody sees it before it is published, and
-//! dropping it leaves the published state as it was.
+//! A draft of the next state: vectors are added and removed, then prepared as an epoch. Nobody sees it before it is published;
+//! dropping it leaves the published state unchanged.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! The bytes of a partition's files: headers, records of vectors and codes, frames of changed links, the manifest. `FORMAT.md`
-//! describes them.
+//! Encoding of a partition's files: headers, records of vectors and codes, frames of changed links, the manifest. `FORMAT.md`
+//! specifies the formats.
 
 use roaring::RoaringBitmap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;

@@ -1,7 +1,7 @@
-//! The links of the bottom layer: a file of pages, and beside it what has changed since.
+//! Links of the bottom layer: a file of pages plus the changes made since it was written.
 //!
-//! A page holds the links of [`NODES_PER_PAGE`] nodes in records of two cache lines, so the links of a node are had with one
-//! read. What has changed is kept as a [`Patch`] for each page, with records of the changed nodes only.
+//! A page holds the links of [`NODES_PER_PAGE`] nodes in records of two cache lines, so one read gets all links of a node.
+//! Changes are kept as one [`Patch`] per page, with records only for the changed nodes.
 
 use std::rc::Rc;
 

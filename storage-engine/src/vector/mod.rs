@@ -1,20 +1,19 @@
-//! One partition's nearest-neighbour index for one embedder: a disk-bound HNSW graph (Malkov and Yashunin 2016,
-//! arXiv 1603.09320) whose walk looks at small codes in memory and whose answers are ordered by the full vectors on disk.
+//! The nearest-neighbour index of one partition and one embedder: a disk-bound HNSW graph (Malkov and Yashunin 2016,
+//! arXiv 1603.09320). The graph is searched by small codes in memory; results are re-ranked by the full vectors on disk.
 //!
-//! * [`kernels`]: distances by SIMD, each with a plain twin.
-//! * [`codes`]: codes of eight bits to one for each number, the walk's distances and the bounds of their error.
-//! * [`chunked`], [`slabs`]: arrays in memory of which a copy costs little, and the memory of the large ones.
-//! * [`links`], [`cache`]: the graph in memory: changes over a file of pages, of which a budget is kept.
-//! * [`state`]: an immutable state; readers hold one for as long as they like.
-//! * [`walk`]: one step of a search at a time; it says which pages it needs and waits for nothing.
-//! * [`search`]: exact scan or walk, then re-ranking by batched reads.
+//! * [`kernels`]: SIMD distance kernels, each with a scalar twin.
+//! * [`codes`]: codes of one to eight bits per component, their distances and error bounds.
+//! * [`chunked`], [`slabs`]: in-memory arrays that are cheap to copy, and the memory of large ones.
+//! * [`links`], [`cache`]: the graph in memory: changes on top of a file of pages, which are cached within a budget.
+//! * [`state`]: an immutable state, which readers can hold as long as they like.
+//! * [`walk`]: a graph search as a step machine; it says which pages it needs and waits for nothing.
+//! * [`search`]: exact scan or graph search, then re-ranking by batched reads.
 //! * [`draft`], [`connect`]: inserting, deleting with repair of the neighbours, and preparing an epoch.
-//! * [`preload`]: reading into memory what fits there whole.
-//! * [`files`], [`partition`]: the bytes (see `FORMAT.md`), opening, publishing.
+//! * [`preload`]: reading files that fit into memory as a whole.
+//! * [`files`], [`partition`]: file formats (see `FORMAT.md`), opening, publishing.
 //!
 //! Nothing here is `Send`: a partition belongs to one core. Every long loop asks a [`Pace`] whether others wait. The same calls
-//! with the same seed give the same graph and the same answers, whatever is in memory; equal distances are ordered by
-//! document.
+//! with the same seed give the same graph and the same results, whatever is in memory; equal distances are ordered by document.
 
 pub mod cache;
 pub mod chunked;

@@ -1,8 +1,8 @@
-//! A partition as a whole: making, opening, drafting, preparing and publishing.
+//! A vector partition: creating, opening, drafting, preparing and publishing.
 //!
-//! The caller owns the commit: [`Draft::prepare`] makes everything durable in places that the published state does not use and
-//! returns a manifest. The caller stores that with its own state of the same epoch, and publishes when that is
-//! committed. At a start it opens the partition with the manifest of the epoch it finds; whatever a later epoch prepared is gone.
+//! The caller owns the commit. [`Draft::prepare`] makes everything durable in places that the published state does not use and
+//! returns a manifest. The caller stores the manifest with its own state of the same epoch, and publishes once that is committed.
+//! On startup it opens the partition with the manifest of the epoch it finds; anything prepared for a later epoch is dropped.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

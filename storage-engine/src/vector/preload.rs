@@ -1,4 +1,4 @@
-//! Reading into memory, one after another, what searches would otherwise read one by one.
+//! Sequentially reads into memory what searches would otherwise read piece by piece.
 
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
-//! Nearest documents: an exact scan of the codes where few documents may be returned, the graph otherwise; then the full vectors
-//! of those that may be among the nearest are read, many at once, and decide.
+//! Nearest-neighbour search: an exact scan of the codes if few documents pass the filter, otherwise a graph search. Then the full
+//! vectors of possible results are read, many at once, and decide the order.
 //!
-//! How many must be read follows from the codes' errors: nothing is read whose distance cannot be small enough. A scan takes
-//! the error's strict bound, so that its answer is that of comparing all vectors, and with codes of rotated vectors one that is
-//! as good. A walk, which is approximate itself, takes what errors of independent signs add up to.
+//! The error bounds of the codes decide how many vectors are read: a vector is skipped if its distance cannot be small enough. A
+//! scan uses the strict bound, so its result is that of comparing all vectors; with codes of rotated vectors it is practically
+//! so. A graph search, which is approximate itself, uses the sum that errors of independent signs are expected to reach.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! A state of a partition, as one epoch has it. It never changes: the next one is a copy that shares what is the same.
+//! The state of a partition at one epoch. It is immutable; the next state is a copy that shares everything unchanged.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

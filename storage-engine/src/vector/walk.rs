@@ -1,7 +1,7 @@
-//! The search of one layer (algorithm 2 of the HNSW paper) as a machine of steps: each does some microseconds of work and says
-//! whether it is done, or which pages it needs. It waits for nothing itself.
+//! Search of one layer (algorithm 2 of the HNSW paper) as a step machine: each step does some microseconds of work and says
+//! whether it is done or which pages it needs. It never waits.
 //!
-//! With a filter the walk still goes through all nodes, so that it stays connected, and keeps those that pass.
+//! With a filter, the search still visits all nodes, so that it stays connected, and keeps those that pass.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,4 +1,4 @@
-//! Keys of the columns. Integers are big-endian, so that byte order is the order of values.
+//! Keys of the columns. Integers are big-endian, so byte order is the order of values.
 
 use crate::facets::geo::cells::Cell;
 use crate::ids::{FieldId, LocalDocId};

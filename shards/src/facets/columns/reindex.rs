@@ -1,4 +1,4 @@
-//! What a change of settings does to the columns.
+//! Effects of a settings change on the columns.
 
 use std::ops::ControlFlow;
 

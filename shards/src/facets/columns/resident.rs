@@ -1,8 +1,8 @@
-//! Fields whose values are held in memory while the epoch lasts, for counting.
+//! Fields whose values are kept in memory for counting, as long as the epoch lasts.
 //!
-//! To look up the values of every matching document takes most of the time of a search with facets. Many documents share their
-//! values with others, so a field is held as the distinct lists of values and the number of its list for each document. A field
-//! is read into memory when as many of its values were looked up one by one as make reading them all the cheaper way.
+//! Looking up the values of every matching document takes most of the time of a search with facets. Many documents have the same
+//! values, so a field is kept as its distinct lists of values plus the number of each document's list. A field is loaded once so
+//! many of its values have been looked up one by one that loading all of them would have been cheaper.
 
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;

@@ -1,4 +1,4 @@
-//! The part of a page store that columns use.
+//! The interface of a page store that columns use.
 
 use std::ops::ControlFlow;
 

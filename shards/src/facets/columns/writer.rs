@@ -1,4 +1,4 @@
-//! Writes the facts of a batch of documents.
+//! Writes the facts of a batch's documents.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Counts as they cross cores and are kept: values in order, in few allocations.
+//! Counts in the form in which they are cached and sent between cores: values in order, in few allocations.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The order and limit of facet values, and their JSON.
+//! Ordering and limiting of facet values, and their JSON.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

@@ -1,7 +1,7 @@
-//! Facets in search: how many of the matching documents have each value, and the least and greatest numbers.
+//! Facet distribution: how many of the matching documents have each value, and the minimum and maximum of numbers.
 //!
-//! Each partition counts ([`count_facets`]), the counts merge ([`FacetCounts::merge`]), and the whole is put in order and
-//! cut ([`FacetCounts::finish`]). The result does not depend on how documents are spread over partitions.
+//! Each partition counts ([`count_facets`]), the counts are merged ([`FacetCounts::merge`]), and the result is sorted and
+//! truncated ([`FacetCounts::finish`]). It does not depend on how documents are partitioned.
 
 mod count;
 mod counts;

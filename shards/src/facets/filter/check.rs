@@ -1,4 +1,4 @@
-//! What a filter needs of the server and of the index's settings before it is evaluated.
+//! Checks a filter against the server's features and the index's settings before it is evaluated.
 
 use super::tree::{Node, Operator, Test};
 use super::{Filter, FilterFeatureSet};

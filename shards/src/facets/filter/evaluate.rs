@@ -1,4 +1,4 @@
-//! Which documents of a partition a filter selects.
+//! Evaluates a filter on one partition.
 
 use std::ops::Bound;
 

@@ -1,4 +1,4 @@
-//! The words, quotes, escapes and numbers of the filter language.
+//! Lexer of the filter language: words, quotes, escapes and numbers.
 
 use std::borrow::Cow;
 

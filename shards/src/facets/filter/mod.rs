@@ -1,8 +1,8 @@
-//! Filters: which documents a request, a deletion or a tenant's token is about.
+//! Filters, which select the documents of a request, a deletion or a tenant token.
 //!
-//! The language is that of the interface, with its oddities: see [`parse_filter`] for the forms a filter may have,
-//! [`Filter::evaluate`] for what the operators select. A filter is parsed once, checked against features and settings
-//! once, and evaluated on every partition.
+//! The language is the interface's, oddities included: see [`parse_filter`] for the forms of a filter and [`Filter::evaluate`]
+//! for what the operators select. A filter is parsed once, checked against features and settings once, and evaluated on every
+//! partition.
 
 mod check;
 mod evaluate;

@@ -1,8 +1,8 @@
-//! A grid over the globe, so that a filter looks only at documents near what it asks for.
+//! A grid over the globe, so that a filter examines only documents near its target.
 //!
-//! The plane of longitudes and latitudes is halved both ways again and again; a *cell* of level n is one of the 4^n pieces. A
-//! document is put under the smallest cells of which at most four cover its bounding box. Cells are numbered along a Z-curve, a
-//! cell like the first of its finest parts, so that all parts of a cell are neighbours in key order.
+//! The plane of longitudes and latitudes is repeatedly halved in both directions; a *cell* of level n is one of the 4^n pieces. A
+//! document is indexed under the smallest cells of which at most four cover its bounding box. Cells are numbered along a Z-curve,
+//! each like the first of its finest parts, so that all parts of a cell are adjacent in key order.
 
 use smallvec::SmallVec;
 

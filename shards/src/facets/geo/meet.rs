@@ -1,4 +1,4 @@
-//! Whether areas and lines share a point, found out in steps: both may have very many edges.
+//! Tests in steps whether areas and lines intersect, because both may have very many edges.
 
 use geo::algorithm::{BoundingRect, Intersects};
 use geo::{Line, LineString, Polygon, Rect};

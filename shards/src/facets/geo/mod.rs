@@ -1,4 +1,4 @@
-//! Places on the globe: points (`_geo`), [`shapes`] (`_geojson`), distances, and the [`cells`] by which filters find documents.
+//! Geo search: points (`_geo`), [`shapes`] (`_geojson`), distances, and the [`cells`] that filters use to find documents.
 
 pub mod cells;
 mod meet;

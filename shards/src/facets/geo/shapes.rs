@@ -1,8 +1,8 @@
 //! Shapes on the globe: those of documents (`_geojson`) and those of geo filters.
 //!
-//! As the interface has it, shapes lie in the plane of longitudes and latitudes: an edge is straight there. A circle becomes a
-//! polygon. What reaches over the antimeridian, a region or a document's shape at longitudes beyond 180, meets what lies on
-//! either side of it.
+//! As in the interface, shapes lie in the plane of longitudes and latitudes, in which edges are straight. A circle becomes a
+//! polygon. A region or a document's shape that crosses the antimeridian (longitudes beyond 180) intersects what lies on either
+//! side of it.
 
 use geo::algorithm::{BoundingRect, Destination, Haversine, Intersects, Translate};
 use geo::{Coord, Geometry, LineString, MultiPolygon, Point, Polygon};

@@ -1,4 +1,4 @@
-//! Sort keys: what is compared of a document, the same on every partition.
+//! Sort keys: what documents are compared by, the same on every partition.
 
 use std::cmp::Reverse;
 

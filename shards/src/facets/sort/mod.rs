@@ -1,4 +1,4 @@
-//! The order that a request asks for: criteria, their checks, and keys that merge across partitions.
+//! Sorting: criteria, their validation, and keys that merge across partitions.
 
 mod keys;
 mod parse;

@@ -1,4 +1,4 @@
-//! The first documents in the order of some criteria.
+//! The top documents by sort criteria.
 
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;

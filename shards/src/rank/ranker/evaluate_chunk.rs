@@ -1,4 +1,4 @@
-//! Evaluates some documents of a bucket, with the values that order them besides.
+//! Evaluates a chunk of a bucket's documents, including the values that order them.
 
 use super::Ranker;
 use crate::facets::distinct::GroupValue;

@@ -1,4 +1,4 @@
-//! Ranks the documents of one partition, best first and no more than are wanted, in steps of bounded work.
+//! Ranks the documents of one partition, best first and only as many as requested, in steps of bounded work.
 
 mod evaluate_chunk;
 mod start_bucket;

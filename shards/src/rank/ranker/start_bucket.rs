@@ -1,4 +1,4 @@
-//! Coarse buckets as they begin: what scores need is noted, and their documents come from a champion list where one serves.
+//! Starts a coarse bucket: records what scores need, and takes its documents from a champion list if one applies.
 
 use std::rc::Rc;
 

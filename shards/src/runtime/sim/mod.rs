@@ -1,12 +1,12 @@
-//! A whole instance in one thread, with time and chance under control.
+//! Simulation of a whole instance in one thread, with controlled time and randomness.
 //!
-//! The code under test is the code that runs on real cores: the same start function, the same mesh over the same rings. What
-//! differs is who decides. Tasks that are ready are picked one at a time by a generator seeded by the caller; a wake only
-//! queues; time moves a little with every step and jumps to the next timer when nothing is ready. So the interleaving is a
-//! function of the seed, and the *trace hash* over (time, core, task) of every step tells two runs apart or the same.
+//! The code under test is the code that runs on real cores: the same start function, the same mesh over the same rings. Only the
+//! scheduling differs. Ready tasks are picked one at a time by a seeded generator; a wake-up only queues; time advances a little
+//! with every step and jumps to the next timer when nothing is ready. So the interleaving is a function of the seed, and the
+//! *trace hash* over (time, core, task) of every step tells whether two runs were the same.
 //!
-//! Code under test must take time and randomness from its [`Runtime`], and must not let the order of a hash map decide
-//! anything, or the same seed gives different runs; `trace_hash` finds that out.
+//! Code under test must take time and randomness from its [`Runtime`] and must not depend on the order of a hash map, or the same
+//! seed gives different runs; `trace_hash` reveals that.
 
 use std::future::Future;
 use std::rc::Rc;

@@ -1,12 +1,11 @@
-//! Wakes every core now and then, from outside; and what cores let each other see, to cut short a turn of indexing.
+//! Wakes every core periodically from outside, and lets cores see which of them is indexing, so that its turn can be cut short.
 //!
-//! glommio 0.9 takes "asked to yield before the first task of this turn ran" for "no task is ready", and then sleeps beside
-//! ready tasks until some event wakes it. That happens when a thread loses its processor for longer than the preemption
-//! timer just after arming it: rare on a quiet host, within seconds on a busy one. A timer within the executor does not help,
-//! since its own task is left lying in the same way. A wake from another thread always gets the executor to look again, so
-//! [`EVERY`] bounds the harm for a core at work. A core that has polled no task in the last [`QUIET_BEATS`] wakes has none that
-//! is ready and is woken only [`EVERY_QUIET`]: each wake costs some tens of microseconds, a tenth of a processor at the faster
-//! pace.
+//! glommio 0.9 mistakes "asked to yield before the first task of this turn ran" for "no task is ready", and then sleeps with
+//! ready tasks until some event wakes it. This happens when a thread loses its CPU for longer than the preemption timer just
+//! after arming it: rarely on a quiet host, within seconds on a busy one. A timer inside the executor does not help, because its
+//! own task is left waiting in the same way. A wake-up from another thread always makes the executor look again, so [`EVERY`]
+//! bounds the delay for a busy core. A core that has polled no task in the last [`QUIET_BEATS`] wake-ups has no ready task and is
+//! woken only every [`EVERY_QUIET`]: each wake-up costs some tens of microseconds, a tenth of a CPU at the faster pace.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

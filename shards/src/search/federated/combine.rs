@@ -1,7 +1,7 @@
-//! One list out of what several instances have found.
+//! Merges the results of several instances into one list.
 //!
-//! Every instance ranks, merges and makes distinct what it has ([`super::FederatedRole::Part`]); here the lists merge by the
-//! same comparison, values that several instances have are dropped once more, and counts are added.
+//! Every instance ranks, merges and applies distinct to its own documents ([`super::FederatedRole::Part`]). Here the lists are
+//! merged by the same comparison, distinct values found by several instances are deduplicated again, and counts are added.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Facets of several indexes: what dropped hits take away, and the counts of all indexes together.
+//! Facets of several indexes: subtracts dropped hits and adds up the counts of all indexes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

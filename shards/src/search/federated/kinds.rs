@@ -1,4 +1,4 @@
-//! Whether the lists of several queries can be merged: they must be ordered by the same kinds of rules.
+//! Checks whether the lists of several queries can be merged: they must be ordered by the same kinds of rules.
 
 use crate::rank::{Rule, RuleList, SortBy};
 use crate::search::plan::sort_by;

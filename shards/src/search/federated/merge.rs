@@ -1,4 +1,4 @@
-//! The order of hits of different searches, and the merging of their lists.
+//! Compares hits of different searches and merges their lists.
 //!
 //! Hits of one list are never compared with each other: each list keeps its own order, and only its first hit competes.
 

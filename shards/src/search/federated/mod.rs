@@ -1,8 +1,9 @@
-//! Searches whose results become one list, on one index or several.
+//! Federated search: several queries, on one index or several, whose results become one list.
 //!
-//! Every query is ranked as a search of its own, all partitions of its index at once and a few queries side by side. Then
-//! the lists merge in two steps ([`merge`]): the queries of one index, in which a document counts once, then the indexes.
-//! Only what is on the page is fetched. Nothing here depends on how the documents of an index are spread over partitions.
+//! Every query is ranked as a search of its own, on all partitions of its index at once and with a few queries running
+//! concurrently. Then the lists are merged in two steps ([`merge`]): first the queries of one index, in which a document counts
+//! once, then the indexes. Only what is on the page is fetched. Nothing here depends on how the documents of an index are
+//! partitioned.
 
 mod combine;
 mod facets;

@@ -1,4 +1,4 @@
-//! The part of a federated search that happens on the core that owns a partition.
+//! The part of a federated search that runs on the core that owns a partition.
 
 use super::values::values_at;
 use crate::ids::LocalDocId;

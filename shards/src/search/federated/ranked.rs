@@ -1,4 +1,4 @@
-//! The queries of a federated search once their documents are in order, and by what these are scored.
+//! The queries of a federated search after ranking, with what their documents are scored by.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The part of a federated search that happens on the core that was asked.
+//! The part of a federated search that runs on the core that received it.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Scores over the documents of several instances.
 //!
-//! The scale of a rule's score follows from the ways through the query that documents of the same bucket use
-//! ([`crate::rank::score`]), wherever these documents are. An instance scores by its own; whoever merges scores anew by what
-//! all have said of theirs.
+//! The scale of a rule's score depends on the paths through the query that documents of the same bucket use
+//! ([`crate::rank::score`]), on whichever instance they are. An instance scores by its own documents; whoever merges recomputes
+//! the scores from what all instances report.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -1,4 +1,4 @@
-//! The values of a document's field as the merging of facets and of distinct hits tells them apart.
+//! Field values as merging of facets and of distinct hits distinguishes them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

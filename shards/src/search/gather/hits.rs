@@ -1,4 +1,4 @@
-//! What stands on a page, and how its hits are written.
+//! Selects the hits of a page and has them written.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The part of a search that happens on the core that was asked.
+//! The part of a search that runs on the core that received it.
 
 mod hits;
 mod ranking;

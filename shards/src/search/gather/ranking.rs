@@ -1,4 +1,4 @@
-//! The order of a search: every partition ranks, and their orders are merged; again where too little of them is left.
+//! Ranks a search: every partition ranks, the orders are merged, and this repeats if too few documents remain.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The query graph, completed by what the dictionaries know of its words.
+//! Builds the query graph and completes it with what the dictionaries know of its words.
 
 use std::sync::Arc;
 

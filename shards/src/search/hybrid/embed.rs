@@ -1,4 +1,4 @@
-//! The vector of a query: the request's own, or its text embedded.
+//! The vector of a query: given in the request, or embedded from its text.
 
 use std::sync::Arc;
 use std::time::Duration;

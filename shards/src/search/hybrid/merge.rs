@@ -1,4 +1,4 @@
-//! One list out of that by words and that by meaning.
+//! Merges the keyword and the semantic results into one list.
 
 use std::cmp::Ordering;
 

@@ -1,12 +1,12 @@
-//! Searches by meaning: by vectors alone, by words and vectors together, and for documents similar to one.
+//! Vector search: semantic, hybrid, and documents similar to another one.
 //!
-//! * [`nearest`]: the order of one partition's documents by their distance from the query's vector.
-//! * [`search`]: what kind of search a request is, and its run.
-//! * [`merge`]: one list out of that by words and that by meaning.
+//! * [`nearest`]: orders one partition's documents by their distance from the query vector.
+//! * [`search`]: decides which kind of search a request is, and runs it.
+//! * [`merge`]: merges the keyword and the semantic results into one list.
 //! * [`similar`]: documents near another one.
 //!
-//! A search by meaning is a search like any other whose ranking has the rule `Vector`, with distances for costs: partitions merge
-//! by those, then by document number, so that an answer does not depend on how many there are.
+//! A semantic search is an ordinary search whose ranking has the rule `Vector`, with distances as costs: partitions are merged by
+//! distance, then by document number, so the result does not depend on the number of partitions.
 
 mod embed;
 mod merge;

@@ -1,4 +1,4 @@
-//! The documents of one partition that are nearest to a vector.
+//! Finds the documents of one partition that are nearest to a vector.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! What the owner of a partition answers about vectors, apart from ranking.
+//! Questions about vectors, apart from ranking, that the owner of a partition answers.
 
 use std::collections::BTreeMap;
 

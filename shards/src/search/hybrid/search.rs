@@ -1,4 +1,4 @@
-//! What kind of search a request by meaning is, and its run.
+//! Decides which kind of semantic search a request is, and runs it.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Documents similar to one of the index.
+//! Finds documents similar to one in the index.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What queries that are answered together may not say: each alone, and beside the others.
+//! Validates the queries of a federated search, individually and in combination.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Reading what another instance has found.
+//! Reads search results of other instances.
 
 use std::collections::BTreeMap;
 

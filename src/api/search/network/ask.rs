@@ -76,7 +76,7 @@ impl<'a> Ask<'a> {
                     }
                     Err(error) => error,
                 };
-                tracing::warn!(remote = name, %error, "a remote gives no answer to a search");
+                tracing::warn!(remote = name, %error, "a remote does not answer a search");
                 for mut query in asked {
                     query.candidates.remove(0);
                     if query.candidates.is_empty() {

@@ -1,4 +1,4 @@
-//! What another instance is asked: a federated search.
+//! The body sent to another instance: a federated search.
 
 use std::collections::BTreeMap;
 

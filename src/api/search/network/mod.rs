@@ -1,9 +1,9 @@
-//! Searches in which other instances take part.
+//! Searches that involve other instances.
 //!
-//! [`route`] turns a query into one for each instance or network shard it is about, [`ask`] sends those that are for others
-//! and passes to the next replica where one fails, [`answer`] reads what comes back, or [`share`] from an instance of this
-//! server. The part of this instance is searched as any federated search. [`words`] sees to it that all answered by the same
-//! words, and all parts merge by the scores that come with them.
+//! [`route`] splits a query into one per instance or network shard. [`ask`] sends those for other instances and falls back to the
+//! next replica if one fails. [`answer`] reads the responses, or [`share`] if they come from a Skerry instance. This instance's
+//! own part runs as a federated search. [`words`] makes sure that all parts used the same words; then all parts are merged by the
+//! scores that come with them.
 
 mod answer;
 mod ask;

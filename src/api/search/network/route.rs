@@ -1,4 +1,4 @@
-//! Which instances a query is for.
+//! Decides which instances a query is sent to.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! What instances of this server tell each other of what they have found: first, as a line of JSON, what is not said hit by
-//! hit, then the hits, a few at a time: as one line of JSON all that they merge by, then each as it is shown, one behind the
-//! other. At last, in lines of a few as well, come the facts that scores follow from. The instance that asked takes the hits as
-//! they are, where it would have to take apart those of the interface's own answer ([`super::answer`]), and write most of them
-//! for nothing. As nothing is one long piece, neither side has to hold its core for all of a large page.
+//! The format in which Skerry instances send each other search results. First comes a line of JSON with everything that is not
+//! per hit. Then come the hits, a few at a time: one line of JSON with all that they are merged by, then each hit as it is shown,
+//! one after another. Last, also in lines of a few, come the facts that scores are computed from. The asking instance passes the
+//! hits on unparsed, whereas it would have to parse those of the interface's own response ([`super::answer`]) and format most of
+//! them in vain. Because everything comes in short pieces, neither side blocks its core with a large page.
 //!
-//! An instance that is asked by the words of all is told them in a line of their own, before what it is asked.
+//! If an instance is asked to use the words of all instances, these come in a line of their own before the query.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! One search of one index in which other instances may take part: to the client it looks like any search.
+//! A search of one index that may involve other instances: to the client it looks like any search.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

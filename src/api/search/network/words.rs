@@ -1,4 +1,4 @@
-//! Whether what instances have found by their own words is what they would have found by those of all.
+//! Decides whether instances that searched by their own words would have found something else by the words of all instances.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a facet search asks for: types and ranges, nothing that needs the index.
+//! Facet search parameters: checks types and ranges, but nothing that needs the index.
 
 use serde_json::Value;
 

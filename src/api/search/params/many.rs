@@ -1,4 +1,4 @@
-//! What a request for several searches asks for: the queries, and how their results are to become one list.
+//! Multi-search parameters: the queries, and how their results are to be merged into one list.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the service is told: whom a search is for, and what its hits show.
+//! The text sent to the personalization service: the user's context and the displayed fields of the hits.
 
 use std::borrow::Cow;
 

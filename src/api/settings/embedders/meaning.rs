@@ -1,8 +1,7 @@
-//! What embedders must satisfy: at the request, as far as its body alone shows it, and in the task, once the change is merged.
+//! Validation of embedders: at the request as far as the body alone allows, and in the task once the change is merged.
 //!
-//! At the request the fields of a body are looked at in themselves, and with each other only where the body names a source. The two
-//! sides of a composite embedder are looked at there no further than for which fields they have; what is wrong in their values
-//! comes out when they are tried.
+//! At the request, fields are checked individually, and in combination only if the body names a source. For the two sides of a
+//! composite embedder, only the set of fields is checked there; errors in their values show when the sides are tested.
 
 use serde_json::{Map, Value};
 use storage_engine::vector::DIMENSIONS_MAX;

@@ -1,4 +1,4 @@
-//! Templates: Liquid texts, and the requests and answers of `rest` embedders with their placeholders.
+//! Templates: Liquid texts, and the requests and responses of `rest` embedders with their placeholders.
 
 use serde_json::{Map, Value};
 

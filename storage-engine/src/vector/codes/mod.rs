@@ -1,14 +1,14 @@
-//! The codes that the walk looks at, their distances, and how far those may be from the true ones.
+//! Quantized codes, their distances, and the error bounds of these distances.
 //!
 //! * Eight bits: `c[i] = round(x[i] / s)` with `s = max |x| / 127`, each vector with its own `s` (the one-level form of LVQ,
 //!   arXiv 2304.04759, without its mean).
-//! * Four or two bits: levels of the rotated vector ([`packed`], [`rotation`]). Those of two are made of those of four.
-//! * One bit: a bit for each number greater than 0, in words of 64.
+//! * Four or two bits: levels of the rotated vector ([`packed`], [`rotation`]). 2-bit codes are derived from 4-bit codes.
+//! * One bit: whether the component is greater than 0, in 64-bit words.
 //!
 //! A code is compared with a [`Probe`]: a query, or another code, in eight bits or one.
 //!
-//! A code's distance is ordered as the metric's but is another number, cheaper to get: `-cos` for cosine, `-dot` for dot,
-//! the squared distance for euclidean, differing bits for 1-bit codes.
+//! Distances of codes have the same order as those of the metric but are cheaper to compute: `-cos` for cosine, `-dot` for dot,
+//! the squared distance for euclidean, the number of differing bits for 1-bit codes.
 
 mod packed;
 mod rotation;

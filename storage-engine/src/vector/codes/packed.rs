@@ -1,10 +1,10 @@
-//! Codes of two or four bits for each number (the one-vector form of extended RaBitQ, arXiv 2409.09913).
+//! Codes of two or four bits per component (the one-vector form of extended RaBitQ, arXiv 2409.09913).
 //!
-//! A number's code `c` of `b` bits stands for the level `2c - (2^b - 1)`, an odd integer, times the vector's factor. Where the
-//! levels are cut is tried for a few widths, and that is taken whose levels have the direction most like the vector's. The factor
-//! is such that the levels' product with the vector itself is exact: products with other vectors are then right on average.
+//! A component's code `c` of `b` bits stands for the level `2c - (2^b - 1)`, an odd integer, times the vector's factor. Several
+//! widths of the levels are tried; the one whose levels have the direction closest to the vector's is used. The factor makes the
+//! levels' product with the vector itself exact, so products with other vectors are unbiased.
 //!
-//! A code has `8 / b` planes: byte `j` of `n` has the codes of the numbers `j`, `n + j`, ..., that of the first in its lowest bits.
+//! A code has `8 / b` planes: byte `j` of `n` holds the codes of components `j`, `n + j`, ..., the first in its lowest bits.
 
 use crate::vector::kernels::kernels;
 

@@ -1,6 +1,6 @@
-//! A rotation of vectors by seeded random signs and Walsh-Hadamard transforms (Ailon and Chazelle 2009, doi 10.1137/060673096).
-//! It spreads what is in a few numbers over all of them, so that codes of few bits lose as much of each vector, and
-//! their errors are as good as independent of the query (the argument of RaBitQ, arXiv 2405.12497).
+//! Rotation of vectors by seeded random signs and Walsh-Hadamard transforms (Ailon and Chazelle 2009, doi 10.1137/060673096).
+//! It spreads what is concentrated in a few components over all of them, so that codes of few bits lose the same amount of every
+//! vector and their errors are practically independent of the query (the argument of RaBitQ, arXiv 2405.12497).
 
 use crate::vector::files::checksum;
 
