@@ -10,7 +10,7 @@ use futures_util::future::{FutureExt, LocalBoxFuture, join_all};
 use storage_engine::io::mem::MemDisk;
 
 use super::*;
-use crate::runtime::{CoresConfig, Nanos, SimCluster, SimConfig, SimEnd, run_cores};
+use crate::runtime::{Backend, CoresConfig, Nanos, SimCluster, SimConfig, SimEnd, run_cores};
 
 /// Questions of the tests; the answers are numbers.
 enum Ask {
@@ -73,15 +73,20 @@ fn whole(
     }
 }
 
-fn on_glommio(cores: u16, in_flight_max: u16, body: Body) -> u64 {
-    let tally = Tally::default();
-    let mut config = CoresConfig::new(Arc::new(|_| Rc::new(MemDisk::default())));
-    config.cores = Some(cores);
-    config.in_flight_max = in_flight_max;
-    config.pin = false;
-    let failed = run_cores(config, whole(body, tally.clone())).unwrap().join();
-    assert_eq!(failed, []);
-    tally.load(Ordering::Relaxed)
+fn config(backend: Backend, cores: u16) -> CoresConfig {
+    let config = CoresConfig::new(Arc::new(|_| Rc::new(MemDisk::default())));
+    CoresConfig { backend, cores: Some(cores), pin: false, ..config }
+}
+
+/// On both backends; what the tally says after each.
+fn on_real_cores(cores: u16, in_flight_max: u16, body: Body) -> [u64; 2] {
+    [Backend::IoUring, Backend::Epoll].map(|backend| {
+        let tally = Tally::default();
+        let config = CoresConfig { in_flight_max, ..config(backend, cores) };
+        let failed = run_cores(config, whole(body, tally.clone())).unwrap().join();
+        assert_eq!(failed, [], "{backend:?}");
+        tally.load(Ordering::Relaxed)
+    })
 }
 
 fn simulated(seed: u64, cores: u16, in_flight_max: u16, body: Body) -> (u64, u64) {
@@ -120,7 +125,7 @@ fn everybody_asks_everybody(
 fn every_question_has_its_answer_on_real_cores() {
     for cores in [1, 2, 5] {
         let asked = 100 * u64::from(cores) * u64::from(cores);
-        assert_eq!(on_glommio(cores, 8, everybody_asks_everybody), asked, "{cores} cores");
+        assert_eq!(on_real_cores(cores, 8, everybody_asks_everybody), [asked; 2], "{cores} cores");
     }
 }
 
@@ -168,7 +173,7 @@ fn questions_within_questions(
 /// Handlers may ask while they answer, in both directions at once, as long as credits are left for their questions.
 #[test]
 fn handlers_that_ask_back_get_through() {
-    assert_eq!(on_glommio(2, 256, questions_within_questions), 400);
+    assert_eq!(on_real_cores(2, 256, questions_within_questions), [400; 2]);
     for seed in 0..20 {
         assert_eq!(simulated(seed, 2, 256, questions_within_questions).0, 400);
     }
@@ -194,7 +199,7 @@ fn panics_are_answers(
 /// A defect in one handler must reach its asker as an error and must not cost the core.
 #[test]
 fn a_panicking_handler_is_an_error_for_the_asker_only() {
-    assert_eq!(on_glommio(2, 4, panics_are_answers), 2);
+    assert_eq!(on_real_cores(2, 4, panics_are_answers), [2; 2]);
     assert_eq!(simulated(1, 3, 4, panics_are_answers).0, 3);
 }
 
@@ -225,7 +230,7 @@ fn credits_run_out(
 /// A search that finds no credit must be refused at once, and credits of answers nobody waits for must come back.
 #[test]
 fn exhausted_credits_refuse_and_return() {
-    assert_eq!(on_glommio(2, 4, credits_run_out), 4);
+    assert_eq!(on_real_cores(2, 4, credits_run_out), [4; 2]);
     for seed in 0..20 {
         assert_eq!(simulated(seed, 2, 4, credits_run_out).0, 4);
     }
@@ -256,12 +261,13 @@ fn core_one_leaves(tally: Tally) -> impl Fn(Rc<dyn Runtime>, TestMesh) -> LocalB
 /// An instance that shuts down, or loses a core to a defect, must not leave requests on other cores waiting for ever.
 #[test]
 fn a_core_that_ends_fails_the_questions_it_has() {
-    let tally = Tally::default();
-    let mut config = CoresConfig::new(Arc::new(|_| Rc::new(MemDisk::default())));
-    (config.cores, config.in_flight_max, config.pin) = (Some(2), 2, false);
-    let failed = run_cores(config, core_one_leaves(tally.clone())).unwrap().join();
-    assert_eq!(failed.iter().map(|(core, _)| *core).collect::<Vec<_>>(), [CoreId(1)]);
-    assert_eq!(tally.load(Ordering::Relaxed), 1);
+    for backend in [Backend::IoUring, Backend::Epoll] {
+        let tally = Tally::default();
+        let config = CoresConfig { in_flight_max: 2, ..config(backend, 2) };
+        let failed = run_cores(config, core_one_leaves(tally.clone())).unwrap().join();
+        assert_eq!(failed.iter().map(|(core, _)| *core).collect::<Vec<_>>(), [CoreId(1)], "{backend:?}");
+        assert_eq!(tally.load(Ordering::Relaxed), 1);
+    }
     for seed in 0..20 {
         let tally = Tally::default();
         let mut config = SimConfig::new(seed, 2, Rc::new(|_| Rc::new(MemDisk::default())));
@@ -302,11 +308,12 @@ fn core_one_leaves_unasked(
 /// Who waits for what a core sends on its own has no question open there, and must hear of its end all the same.
 #[test]
 fn the_end_of_a_core_is_heard_without_a_question() {
-    let tally = Tally::default();
-    let mut config = CoresConfig::new(Arc::new(|_| Rc::new(MemDisk::default())));
-    (config.cores, config.pin) = (Some(2), false);
-    assert_eq!(run_cores(config, core_one_leaves_unasked(tally.clone())).unwrap().join(), []);
-    assert_eq!(tally.load(Ordering::Relaxed), 3);
+    for backend in [Backend::IoUring, Backend::Epoll] {
+        let tally = Tally::default();
+        let started = run_cores(config(backend, 2), core_one_leaves_unasked(tally.clone()));
+        assert_eq!(started.unwrap().join(), [], "{backend:?}");
+        assert_eq!(tally.load(Ordering::Relaxed), 3);
+    }
     for seed in 0..20 {
         let tally = Tally::default();
         let config = SimConfig::new(seed, 2, Rc::new(|_| Rc::new(MemDisk::default())));

@@ -1,4 +1,4 @@
-//! Both runtimes against the same promises.
+//! All back ends against the same promises.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{LocalBoxFuture, join_all};
+use futures_lite::io::{AsyncReadExt, AsyncWriteExt, split};
+use futures_util::future::{LocalBoxFuture, join, join_all};
 use storage_engine::io::mem::MemDisk;
 
 use super::*;
@@ -14,10 +15,15 @@ use crate::mesh::Mesh;
 
 type Start = fn(Rc<dyn Runtime>, Mesh<(), ()>) -> LocalBoxFuture<'static, ()>;
 
-fn on_glommio(start: Start) {
-    let mut config = CoresConfig::new(Arc::new(|_| Rc::new(MemDisk::default())));
-    (config.cores, config.pin) = (Some(1), false);
-    assert_eq!(run_cores(config, start).unwrap().join(), []);
+fn config(backend: Backend) -> CoresConfig {
+    let config = CoresConfig::new(Arc::new(|_| Rc::new(MemDisk::default())));
+    CoresConfig { backend, cores: Some(1), pin: false, ..config }
+}
+
+fn on_real_cores(start: Start) {
+    for backend in [Backend::IoUring, Backend::Epoll] {
+        assert_eq!(run_cores(config(backend), start).unwrap().join(), [], "{backend:?}");
+    }
 }
 
 fn simulated(seed: u64, start: Start) -> SimCluster {
@@ -27,8 +33,8 @@ fn simulated(seed: u64, start: Start) -> SimCluster {
     cluster
 }
 
-fn on_both(start: Start) {
-    on_glommio(start);
+fn on_all(start: Start) {
+    on_real_cores(start);
     for seed in 0..20 {
         simulated(seed, start);
     }
@@ -37,7 +43,7 @@ fn on_both(start: Start) {
 /// Timers end in the order of their deadlines, none before its own.
 #[test]
 fn timers_end_in_order_and_not_early() {
-    on_both(|runtime, _| {
+    on_all(|runtime, _| {
         Box::pin(async move {
             let ended = Rc::new(RefCell::new(Vec::new()));
             let sleepers = [30u64, 10, 20].map(|millis| {
@@ -99,7 +105,7 @@ fn dropping_the_cluster_drops_its_tasks() {
 /// A task's panic ends that task alone; its core and the others on it go on.
 #[test]
 fn a_panic_ends_only_its_task() {
-    on_both(|runtime, _| {
+    on_all(|runtime, _| {
         Box::pin(async move {
             let (sender, receiver) = once::<u32>();
             runtime.spawn(
@@ -120,7 +126,7 @@ fn a_panic_ends_only_its_task() {
 /// A long loop with checkpoints must let a search in; without them it would wait for the whole loop.
 #[test]
 fn checkpoints_let_others_in() {
-    on_both(|runtime, _| {
+    on_all(|runtime, _| {
         Box::pin(async move {
             let loops = Rc::new(std::cell::Cell::new(0u64));
             let (stop, stopped) = once::<()>();
@@ -148,7 +154,7 @@ fn checkpoints_let_others_in() {
 /// Jobs on side threads: results, panics, and that waiting for one does not stop the core.
 #[test]
 fn side_threads_work_beside_the_core() {
-    on_both(|runtime, _| {
+    on_all(|runtime, _| {
         Box::pin(async move {
             let count = Arc::new(AtomicU64::new(0));
             let counted = count.clone();
@@ -163,11 +169,123 @@ fn side_threads_work_beside_the_core() {
     });
 }
 
+/// Bytes go both ways through sockets that are full and empty in turn, and the end of a stream is seen.
+#[test]
+fn sockets_carry_what_is_sent() {
+    on_real_cores(|runtime, _| {
+        Box::pin(async move {
+            let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = socket.local_addr().unwrap();
+            let listener = runtime.listen(socket).unwrap();
+            let served = runtime.clone();
+            runtime.spawn(
+                Queue::Search,
+                Box::pin(async move {
+                    loop {
+                        let stream = listener.accept().await.unwrap();
+                        let echo = async move {
+                            let (reader, mut writer) = split(stream);
+                            futures_lite::io::copy(reader, &mut writer).await.unwrap();
+                            writer.close().await.unwrap();
+                        };
+                        served.spawn(Queue::Search, Box::pin(echo));
+                    }
+                }),
+            );
+            let talk = |length: usize| {
+                let runtime = runtime.clone();
+                async move {
+                    let sent: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+                    let (mut reader, mut writer) = split(runtime.connect(address).await.unwrap());
+                    let write = async {
+                        writer.write_all(&sent).await.unwrap();
+                        writer.close().await.unwrap();
+                    };
+                    let mut received = Vec::new();
+                    let read = async { reader.read_to_end(&mut received).await.unwrap() };
+                    assert_eq!(join(write, read).await.1, length);
+                    assert!(received == sent);
+                }
+            };
+            // Larger than what the kernel takes at once.
+            join_all([0, 1, 4096, 20_000_000].map(talk)).await;
+        })
+    });
+}
+
+/// A connection that nobody takes is an error for whoever asked for it, and not a wait.
+#[test]
+fn refused_connections_are_errors() {
+    on_real_cores(|runtime, _| {
+        Box::pin(async move {
+            let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let refused = runtime.connect(unused).await.map(drop).unwrap_err();
+            assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+        })
+    });
+}
+
+/// Indexing goes on beside searches that never stop, with a share of its own.
+#[test]
+fn no_queue_starves() {
+    on_real_cores(|runtime, _| {
+        Box::pin(async move {
+            let turns: [Rc<std::cell::Cell<u64>>; 3] = Default::default();
+            for (queue, turns) in [Queue::Search, Queue::Indexing, Queue::Upkeep].into_iter().zip(&turns) {
+                let (busy, turns) = (runtime.clone(), turns.clone());
+                let task = async move {
+                    loop {
+                        let until = busy.now().after(Duration::from_micros(100));
+                        while busy.now() < until {}
+                        turns.set(turns.get() + 1);
+                        busy.yield_now().await;
+                    }
+                };
+                runtime.spawn(queue, Box::pin(task));
+            }
+            while turns.iter().any(|turns| turns.get() < 10) {
+                runtime.sleep(Duration::from_millis(1)).await;
+            }
+            let [search, indexing, upkeep] = turns.each_ref().map(|turns| turns.get());
+            assert!(search > indexing && indexing > upkeep, "{search} {indexing} {upkeep}");
+        })
+    });
+}
+
+/// What tasks hold is dropped when the core ends, also what waits for other threads.
+#[test]
+fn ending_a_core_drops_its_tasks() {
+    static HELD: AtomicU64 = AtomicU64::new(0);
+    struct Held;
+    impl Drop for Held {
+        fn drop(&mut self) {
+            HELD.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    let start: Start = |runtime, _| {
+        Box::pin(async move {
+            for _ in 0..100 {
+                HELD.fetch_add(1, Ordering::SeqCst);
+                let (held, busy) = (Held, runtime.clone());
+                let task = async move {
+                    let _held = held;
+                    let _ = busy.side_thread(Box::new(|| ())).await;
+                    busy.sleep(Duration::from_secs(3600)).await;
+                };
+                runtime.spawn(Queue::Upkeep, Box::pin(task));
+            }
+            runtime.yield_now().await;
+        })
+    };
+    assert_eq!(run_cores(config(Backend::Epoll), start).unwrap().join(), []);
+    assert_eq!(HELD.load(Ordering::SeqCst), 0);
+}
+
 /// Asking for no cores is a mistake of the caller, told as such.
 #[test]
 fn no_cores_is_an_error() {
-    let mut config = CoresConfig::new(Arc::new(|_| Rc::new(MemDisk::default())));
-    config.cores = Some(0);
-    let started = run_cores(config, |_, _: Mesh<(), ()>| async {});
-    assert!(matches!(started.err(), Some(StartError::NoCores)));
+    for backend in [Backend::IoUring, Backend::Epoll] {
+        let started = run_cores(CoresConfig { cores: Some(0), ..config(backend) }, |_, _: Mesh<(), ()>| async {});
+        assert!(matches!(started.err(), Some(StartError::NoCores)));
+    }
 }
