@@ -92,7 +92,7 @@ pub fn backend(wanted: IoBackend) -> Result<Backend, PreflightError> {
         IoBackend::IoUring => check_io_uring().map(|()| Backend::IoUring),
         IoBackend::Auto => {
             let Err(refused) = check_io_uring() else { return Ok(Backend::IoUring) };
-            tracing::warn!("the server runs on epoll, and reads files by threads: {refused}");
+            tracing::warn!("falling back to epoll and helper threads: {refused}");
             Ok(Backend::Epoll)
         }
     }
@@ -226,6 +226,13 @@ mod tests {
         assert!(error.contains("1.41.0") && error.contains("--import-dump"), "{error}");
         File::create(store_path(path)).unwrap();
         assert!(check_database(path).is_ok(), "both are there: ours is used");
+    }
+
+    #[test]
+    fn the_backend_that_is_asked_for_is_taken() {
+        assert_eq!(backend(IoBackend::Epoll).unwrap(), Backend::Epoll);
+        assert_eq!(backend(IoBackend::IoUring).unwrap(), Backend::IoUring);
+        assert_eq!(backend(IoBackend::Auto).unwrap(), Backend::IoUring);
     }
 
     #[test]

@@ -22,6 +22,14 @@ pub enum AuthError {
     /// A token that opens nothing, or not this.
     #[error("The provided API key is invalid.")]
     InvalidApiKey,
+    /// A tenant token past its `exp`. Both are seconds since 1970.
+    #[error("The tenant token has expired: its `exp` is {end}, and the time is {now} (seconds since 1970).")]
+    TenantTokenExpired {
+        /// The end that the token names.
+        end: i64,
+        /// The time of the check.
+        now: i64,
+    },
     /// A key that does not open this index. The message names what the caller's own token opens, and no more: a tenant
     /// does not learn about its parent key.
     #[error("The API key cannot access the index `{index}`, authorized indexes are {authorized:?}.")]
@@ -39,7 +47,9 @@ impl AuthError {
         match self {
             AuthError::MissingAuthorizationHeader => "missing_authorization_header",
             AuthError::MissingMasterKey => "missing_master_key",
-            AuthError::InvalidApiKey | AuthError::IndexNotAuthorized { .. } => "invalid_api_key",
+            AuthError::InvalidApiKey | AuthError::TenantTokenExpired { .. } | AuthError::IndexNotAuthorized { .. } => {
+                "invalid_api_key"
+            }
         }
     }
 }
@@ -159,7 +169,7 @@ fn find_grant(
         }
         TokenKind::Claiming(parent) => {
             let key = keys.by_uid(parent).ok_or(AuthError::InvalidApiKey)?;
-            let rules = tenant::verify(token, parent, master_key, now).ok_or(AuthError::InvalidApiKey)?;
+            let rules = tenant::verify(token, parent, master_key, now)?;
             Ok(Grant { key: Some(key.clone()), tenant: Some(Arc::new(rules)) })
         }
     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::grant::AuthError;
 use super::keys::{IndexPattern, key_value};
 
 /// The algorithms that a token may be signed by; the signature of any other, `none` included, is refused.
@@ -100,9 +101,12 @@ fn decode_object(part: &str) -> Option<Value> {
     serde_json::from_slice::<Value>(&bytes).ok().filter(Value::is_object)
 }
 
-/// The rules of a token, when it was signed with the value that the key `parent` has under `master_key` and has not
-/// expired.
-pub fn verify(token: &str, parent: Uuid, master_key: &[u8], now: OffsetDateTime) -> Option<TenantRules> {
+/// The rules of a token that was signed with the value that the key `parent` has under `master_key`.
+///
+/// # Errors
+/// [`AuthError::TenantTokenExpired`] for a token that is genuine otherwise, so that its holder knows to fetch another;
+/// [`AuthError::InvalidApiKey`] for all else, which tells a forger nothing.
+pub fn verify(token: &str, parent: Uuid, master_key: &[u8], now: OffsetDateTime) -> Result<TenantRules, AuthError> {
     let mut validation = Validation::new(ALGORITHMS[0]);
     validation.algorithms = ALGORITHMS.to_vec();
     validation.required_spec_claims.clear();
@@ -111,11 +115,16 @@ pub fn verify(token: &str, parent: Uuid, master_key: &[u8], now: OffsetDateTime)
     validation.validate_nbf = false;
     let value = key_value(master_key, parent);
     let key = DecodingKey::from_secret(value.as_bytes());
-    let claims = jsonwebtoken::decode::<Claims>(token, &key, &validation).ok()?.claims;
-    if claims.api_key_uid != parent || claims.exp.is_some_and(|end| now.unix_timestamp() > end) {
-        return None;
+    let claims = jsonwebtoken::decode::<Claims>(token, &key, &validation);
+    let claims = claims.map_err(|_| AuthError::InvalidApiKey)?.claims;
+    if claims.api_key_uid != parent {
+        return Err(AuthError::InvalidApiKey);
     }
-    TenantRules::parse(&claims.search_rules)
+    let now = now.unix_timestamp();
+    if let Some(end) = claims.exp.filter(|end| now > *end) {
+        return Err(AuthError::TenantTokenExpired { end, now });
+    }
+    TenantRules::parse(&claims.search_rules).ok_or(AuthError::InvalidApiKey)
 }
 
 /// The request's filter and the tenant's, both to hold: each as an array (a lone filter becomes an array of one), the
@@ -161,31 +170,35 @@ mod tests {
         assert_eq!(inspect(token), TokenKind::Claiming(PARENT));
         let rules = verify(token, PARENT, MASTER, at(1_700_000_000)).unwrap();
         assert_eq!(rules.filter_of("tide"), Some(None));
-        assert_eq!(verify(token, PARENT, b"another", at(1_700_000_000)), None);
+        assert_eq!(verify(token, PARENT, b"another", at(1_700_000_000)), Err(AuthError::InvalidApiKey));
         let last = token.len() - 2;
         let forged = format!("{}A{}", &token[..last], &token[last + 1..]);
-        assert_eq!(verify(&forged, PARENT, MASTER, at(1_700_000_000)), None);
+        assert_eq!(verify(&forged, PARENT, MASTER, at(1_700_000_000)), Err(AuthError::InvalidApiKey));
+        // A forger is not told that the token has expired.
+        assert_eq!(verify(&forged, PARENT, MASTER, at(5_000_000_000)), Err(AuthError::InvalidApiKey));
+        let expired = verify(token, PARENT, MASTER, at(5_000_000_000));
+        assert_eq!(expired, Err(AuthError::TenantTokenExpired { end: 4_102_444_800, now: 5_000_000_000 }));
     }
 
     #[test]
     fn only_the_three_hmac_algorithms_pass() {
         let claims = json!({"apiKeyUid": PARENT, "searchRules": ["*"], "nbf": 9_999_999_999u64, "iss": 3});
         for algorithm in ALGORITHMS {
-            assert!(verify(&sign(algorithm, &claims), PARENT, MASTER, at(0)).is_some());
+            assert!(verify(&sign(algorithm, &claims), PARENT, MASTER, at(0)).is_ok());
         }
         let none =
             format!("{}.{}.", URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#), URL_SAFE_NO_PAD.encode(claims.to_string()));
-        assert_eq!(verify(&none, PARENT, MASTER, at(0)), None);
+        assert_eq!(verify(&none, PARENT, MASTER, at(0)), Err(AuthError::InvalidApiKey));
     }
 
     /// Nobody says here for whom a token may be, so one that says so is for others.
     #[test]
     fn a_token_for_an_audience_is_refused() {
         let mut claims = json!({"apiKeyUid": PARENT, "searchRules": ["*"]});
-        assert!(verify(&sign(Algorithm::HS256, &claims), PARENT, MASTER, at(0)).is_some());
+        assert!(verify(&sign(Algorithm::HS256, &claims), PARENT, MASTER, at(0)).is_ok());
         for audience in [json!("search"), json!(["search"])] {
             claims["aud"] = audience;
-            assert_eq!(verify(&sign(Algorithm::HS256, &claims), PARENT, MASTER, at(0)), None);
+            assert_eq!(verify(&sign(Algorithm::HS256, &claims), PARENT, MASTER, at(0)), Err(AuthError::InvalidApiKey));
         }
     }
 
@@ -193,7 +206,7 @@ mod tests {
     fn the_end_still_passes_and_must_be_whole_seconds() {
         let token =
             |end: Value| sign(Algorithm::HS256, &json!({"apiKeyUid": PARENT, "searchRules": {"*": {}}, "exp": end}));
-        let passes = |end: Value, now| verify(&token(end), PARENT, MASTER, at(now)).is_some();
+        let passes = |end: Value, now| verify(&token(end), PARENT, MASTER, at(now)).is_ok();
         assert!(passes(json!(1000), 1000));
         assert!(!passes(json!(1000), 1001));
         assert!(passes(json!(null), 1001));

@@ -90,7 +90,7 @@ pub fn check_json(content_type: Option<&str>, body: &[u8]) -> Result<(), ApiErro
         None => return Err(missing_content_type(wanted)),
     }
     if body.is_empty() {
-        return Err(missing_payload());
+        return Err(missing_payload("json"));
     }
     Ok(())
 }
@@ -143,9 +143,9 @@ pub fn invalid_content_type(found: &str, wanted: &str) -> ApiError {
     ApiError::new(ErrorCode::InvalidContentType, message)
 }
 
-/// `missing_payload`.
-pub fn missing_payload() -> ApiError {
-    ApiError::new(ErrorCode::MissingPayload, "The request has no body.")
+/// `missing_payload`; `format` is what the body should have been.
+pub fn missing_payload(format: &str) -> ApiError {
+    ApiError::new(ErrorCode::MissingPayload, format!("The request has no body; a `{format}` payload is needed."))
 }
 
 /// `malformed_payload`; `format` is what the body should have been.

@@ -47,7 +47,7 @@ async fn add(mut call: Call<App>, method: Method) -> Answer {
     call.bytes()?;
     let body = std::mem::replace(&mut call.request.body, Ok(Vec::new())).unwrap_or_default();
     if body.is_empty() {
-        return Err(missing_payload());
+        return Err(missing_payload(format_name(format)));
     }
     // An instance that has no document to send says so by an empty payload.
     let says_nothing = body.iter().all(u8::is_ascii_whitespace)
@@ -143,6 +143,14 @@ fn format(content_type: Option<&str>, csv_delimiter: Option<u8>) -> Result<Forma
         (MediaType::Json, None) => Ok(Format::Json),
         (MediaType::Ndjson, None) => Ok(Format::Ndjson),
         _ => Err(invalid_content_type(header, wanted)),
+    }
+}
+
+fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Json => "json",
+        Format::Ndjson => "ndjson",
+        Format::Csv { .. } => "csv",
     }
 }
 

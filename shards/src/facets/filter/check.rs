@@ -53,7 +53,7 @@ impl Filter {
                 }
                 Err(UserError::new(
                     self.code,
-                    format!("attribute `{attribute}` is not filterable; {}", settings.filterable_told()),
+                    format!("Attribute `{attribute}` is not filterable; {}", settings.filterable_told()),
                 ))
             }
             _ => Ok(()),

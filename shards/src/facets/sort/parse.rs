@@ -84,7 +84,7 @@ pub fn check_sort(criteria: &[SortCriterion], settings: &Settings, code: &'stati
         if !sortable {
             return Err(UserError::new(
                 code,
-                format!("attribute `{name}` is not sortable; {}", settings.sortable_told()),
+                format!("Attribute `{name}` is not sortable; {}", settings.sortable_told()),
             ));
         }
     }
