@@ -152,31 +152,39 @@ pub const FLAGS: &[Flag] = &[
         "",
         "Take a snapshot that another version of the server wrote (with `--import-snapshot`)",
     ),
-    flag("s3-bucket-url", Kind::Text, "", "Refused; snapshots cannot be sent to S3"),
-    flag("s3-bucket-region", Kind::Text, "", "Refused; snapshots cannot be sent to S3"),
-    flag("s3-bucket-name", Kind::Text, "", "Refused; snapshots cannot be sent to S3"),
-    flag("s3-snapshot-prefix", Kind::Text, "", "Refused; snapshots cannot be sent to S3"),
-    flag("s3-access-key", Kind::Text, "", "Refused; snapshots cannot be sent to S3"),
-    flag("s3-secret-key", Kind::Text, "", "Refused; snapshots cannot be sent to S3"),
-    flag("experimental-s3-role-arn", Kind::Text, "", "Refused; snapshots cannot be sent to S3"),
-    flag("experimental-s3-web-identity-token-file", Kind::Path, "", "Refused; snapshots cannot be sent to S3"),
-    flag("experimental-s3-max-in-flight-parts", Kind::Number, "", "Accepted; without effect"),
-    flag("experimental-s3-compression-level", Kind::Number, "", "Accepted; without effect"),
-    flag("experimental-s3-signature-duration-seconds", Kind::Number, "", "Accepted; without effect"),
-    flag("experimental-s3-multipart-part-size", Kind::Size, "", "Accepted; without effect"),
+    flag(
+        "s3-bucket-url",
+        Kind::Text,
+        "",
+        "URL of the S3 service, without the bucket, that takes the snapshots instead of their directory; this and the other options of S3 go together",
+    ),
+    flag("s3-bucket-region", Kind::Text, "", "Region of the bucket, such as `eu-west-1`"),
+    flag("s3-bucket-name", Kind::Text, "", "Name of the bucket"),
+    flag("s3-snapshot-prefix", Kind::Text, "", "Folder within the bucket, with slashes between its parts"),
+    flag("s3-access-key", Kind::Text, "", "Name of the key that opens the bucket; not with a role"),
+    flag("s3-secret-key", Kind::Text, "", "The key itself"),
+    flag("experimental-s3-role-arn", Kind::Text, "", "Role that opens the bucket, taken on by a token; not with a key"),
+    flag("experimental-s3-web-identity-token-file", Kind::Path, "", "File of that token, read anew each time"),
+    flag(
+        "experimental-s3-max-in-flight-parts",
+        Kind::Number,
+        "10",
+        "Parts of a snapshot on their way at the same time",
+    ),
+    flag("experimental-s3-compression-level", Kind::Number, "0", "Level of gzip, 0 (none) to 9, of snapshots for S3"),
+    flag(
+        "experimental-s3-signature-duration-seconds",
+        Kind::Number,
+        "28800",
+        "Seconds in which the service must have begun to take a signed request",
+    ),
+    flag(
+        "experimental-s3-multipart-part-size",
+        Kind::Size,
+        "375 MiB",
+        "Size of the parts in which a snapshot is sent, 10 MiB to 8 GiB",
+    ),
     flag(CONFIG_FILE, Kind::Path, "", "Configuration file; by default `./config.toml` where it exists"),
-];
-
-/// Options that ask for snapshots to be sent away.
-pub const S3_FLAGS: [&str; 8] = [
-    "s3-bucket-url",
-    "s3-bucket-region",
-    "s3-bucket-name",
-    "s3-snapshot-prefix",
-    "s3-access-key",
-    "s3-secret-key",
-    "experimental-s3-role-arn",
-    "experimental-s3-web-identity-token-file",
 ];
 
 /// The option of this name.

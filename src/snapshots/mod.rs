@@ -5,6 +5,7 @@
 //! those files stand still; what goes on meanwhile (keys, switches, tasks that are accepted) does not touch the copy.
 
 pub mod restore;
+pub mod s3;
 pub mod schedule;
 pub mod write;
 
