@@ -37,7 +37,9 @@ use crate::imports::{Import, ImportError};
 use crate::metrics::{Counting, Counts};
 use crate::network::deliveries::Patience;
 use crate::options::Options;
+use crate::options::values::AllowedNetworks;
 use crate::outgoing::{AddressPolicy, Client, Names, SystemSockets};
+use crate::snapshots::s3::SnapshotBucket;
 use crate::snapshots::schedule;
 use crate::tasks::batch::EmbedderRequests;
 use crate::tasks::batcher::Limits;
@@ -78,6 +80,8 @@ pub struct App {
     pub personalizer: Option<Personalizer>,
     /// What this core counts.
     pub counting: Rc<Counting>,
+    /// On core 0, the bucket that takes the snapshots.
+    bucket: Option<Rc<SnapshotBucket>>,
     /// The way to the other cores' counts; none where there is one core alone.
     mesh: Option<ServerMesh>,
 }
@@ -94,7 +98,18 @@ impl App {
         let search_room = search_room(&options, &*runtime);
         let personalizer = Personalizer::new(&runtime, &outgoing, &options);
         let counting = Rc::default();
-        Self { runtime, control, options, reader, outgoing, search_room, personalizer, counting, mesh: None }
+        Self {
+            runtime,
+            control,
+            options,
+            reader,
+            outgoing,
+            search_room,
+            personalizer,
+            counting,
+            bucket: None,
+            mesh: None,
+        }
     }
 
     /// What all cores have counted so far. A core that does not answer is left out.
@@ -175,9 +190,10 @@ impl App {
             counting: Rc::default(),
             search_room: search_room(&options, &*runtime),
         });
+        let mut own_bucket = None;
         let sockets = Rc::new(SystemSockets::new(runtime.clone(), names));
         let policy = AddressPolicy::new(options.allowed_networks.clone());
-        let outgoing = Client::new(runtime.clone(), sockets, policy);
+        let outgoing = Client::new(runtime.clone(), sockets.clone(), policy);
         let cached = options.embedding_cache_entries.div_ceil(usize::from(runtime.core_count()));
         let tally = Rc::new(core.control.clone());
         let embedders = Embedders::new(runtime.clone(), outgoing.clone(), tally, options.embedders.clone(), cached);
@@ -190,6 +206,8 @@ impl App {
         if runtime.core() == CONTROL_CORE {
             let indexes: SharedIndexes = Rc::new(EngineIndexes(core.engine.clone()));
             let mut config = control_config(&options);
+            config.bucket = bucket(&runtime, sockets, &options);
+            own_bucket = config.bucket.clone();
             if let Some(import) = import {
                 take_over(&runtime, &indexes, &config.root, import).await?;
                 config.imported = true;
@@ -210,7 +228,15 @@ impl App {
         let reader = Rc::new(EngineReader(core.engine.clone()));
         let app = Self::new(runtime, core.control.clone(), options, reader, outgoing);
         let (counting, search_room) = (core.counting.clone(), core.search_room.clone());
-        Ok(Rc::new(Self { counting, search_room, mesh: Some(server_mesh), ..app }))
+        Ok(Rc::new(Self { counting, search_room, bucket: own_bucket, mesh: Some(server_mesh), ..app }))
+    }
+
+    /// Ends what would stay elsewhere when the server has stopped: the parts of a snapshot that is being sent. Its task begins
+    /// again at the next start.
+    pub async fn leave_nothing_behind(&self) {
+        if let Some(bucket) = &self.bucket {
+            bucket.stop().await;
+        }
     }
 }
 
@@ -412,6 +438,12 @@ fn engine_config(options: &Options) -> EngineConfig {
     }
 }
 
+/// The bucket that takes the snapshots. It may lie in the server's own network: who starts the server has named it, not a client.
+fn bucket(runtime: &Rc<dyn Runtime>, sockets: Rc<SystemSockets>, options: &Options) -> Option<Rc<SnapshotBucket>> {
+    let client = Client::new(runtime.clone(), sockets, AddressPolicy::new(AllowedNetworks::Any));
+    Some(Rc::new(SnapshotBucket::new(runtime.clone(), client, options.s3.clone()?)))
+}
+
 fn control_config(options: &Options) -> ControlConfig {
     let by_default = BATCH_PAYLOAD_BYTES.min(memory_bytes() / BATCH_MEMORY_PART);
     let payload_bytes = options.indexing_bytes_max.map_or(by_default, |bytes| bytes / 2);
@@ -428,6 +460,7 @@ fn control_config(options: &Options) -> ControlConfig {
         },
         dump_dir: options.dump_dir.clone(),
         snapshot_dir: options.snapshot_dir.clone(),
+        bucket: None,
         imported: false,
         patience: Patience {
             connect: Duration::from_secs(options.proxy_connect_seconds),

@@ -200,12 +200,13 @@ async fn start_core(shared: Arc<Shared>, runtime: Rc<dyn Runtime>, mesh: Mesh<Qu
     let place = shared.attendance.attend();
     let Some(listeners) = shared.take_listeners(usize::from(runtime.core().0)) else { return };
     let Some(app) = start_app(&shared, &runtime, mesh).await else { return };
-    let net = CoreNet::among(Rc::new(Router::new(app, crate::api::routes())), shared.limits.clone(), &place);
+    let net = CoreNet::among(Rc::new(Router::new(app.clone(), crate::api::routes())), shared.limits.clone(), &place);
     let tls = shared.tls.as_ref().map(Tls::for_core);
     shared.begin_to_listen();
     if let Err(error) = serve_core(runtime, net, listeners, tls, shared.stop.clone(), place).await {
         shared.fail(format!("a core cannot listen: {error}"));
     }
+    app.leave_nothing_behind().await;
 }
 
 /// Opens a core's part of the server; `None` when the server is to stop. A core whose data cannot be opened stops them all.

@@ -9,7 +9,7 @@ mod write;
 
 pub use aside::{Shared, aside, aside_if_long};
 pub use read::{UnpackError, unpack};
-pub use write::ArchiveWriter;
+pub use write::{ArchiveWriter, Compression};
 
 use std::path::Path;
 
@@ -34,6 +34,14 @@ pub enum CopyError {
     /// The instance could not be read.
     #[error("{0}")]
     Failed(String),
+    /// Another service, which is to take the copy, does not.
+    #[error("{text}")]
+    Remote {
+        /// The code of the task's error.
+        code: &'static str,
+        /// What happened.
+        text: String,
+    },
     /// The server stops, and a core that is needed has left.
     #[error("{0}")]
     Stopping(String),
@@ -73,6 +81,7 @@ impl From<CopyError> for IndexError {
             CopyError::NoSpace => Self::OutOfSpace,
             CopyError::Io(text) => Self::User(UserError::new("io_error", text)),
             CopyError::Failed(text) => Self::Failed(text),
+            CopyError::Remote { code, text } => Self::User(UserError::new(code, text)),
             CopyError::Stopping(text) => Self::Stopping(text),
         }
     }

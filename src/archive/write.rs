@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use flate2::Compression;
+pub use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 
@@ -28,9 +28,17 @@ impl ArchiveWriter {
     /// # Errors
     /// The file cannot be made.
     pub fn create(path: &Path, date: u64) -> io::Result<Self> {
-        let file = BufWriter::with_capacity(BUFFER_BYTES, File::create(path)?);
         // A copy holds up the queue: speed counts for more than the last percents of size.
-        let tar = Builder::new(GzEncoder::new(file, Compression::fast()));
+        Self::create_with(path, date, Compression::fast())
+    }
+
+    /// As [`Self::create`], compressed as it is said.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn create_with(path: &Path, date: u64, compression: Compression) -> io::Result<Self> {
+        let file = BufWriter::with_capacity(BUFFER_BYTES, File::create(path)?);
+        let tar = Builder::new(GzEncoder::new(file, compression));
         Ok(Self { tar, date, entry: (0, 0) })
     }
 

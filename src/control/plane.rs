@@ -37,6 +37,7 @@ use crate::network::change::Change;
 use crate::network::deliveries::{Outbox, Patience};
 use crate::network::routing::Routing;
 use crate::outgoing::Client;
+use crate::snapshots::s3::SnapshotBucket;
 use crate::tasks::batch::{Batch, EmbedderRequests, Progress};
 use crate::tasks::batcher::Limits;
 use crate::tasks::batches::Batches;
@@ -68,6 +69,8 @@ pub struct ControlConfig {
     pub dump_dir: PathBuf,
     /// The folder of snapshots.
     pub snapshot_dir: PathBuf,
+    /// The bucket that takes the snapshots instead of that folder.
+    pub bucket: Option<Rc<SnapshotBucket>>,
     /// The data was imported just now: its keys are as they came, even if that is none.
     pub imported: bool,
     /// How long other instances may take to hear of a task.

@@ -2,6 +2,7 @@
 
 pub mod layers;
 pub mod master_key;
+pub mod s3;
 pub mod table;
 pub mod values;
 
@@ -12,6 +13,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use self::layers::{Env, Layer, env_value};
+use self::s3::S3Options;
 use self::values::{AllowedNetworks, ByteSize, Environment, IoBackend, LogLevel, LogsMode, UrlText};
 use crate::embedders::EmbedderOptions;
 use crate::net::tls::TlsOptions;
@@ -111,6 +113,8 @@ pub struct Options {
     pub snapshot_dir: PathBuf,
     /// Seconds between scheduled snapshots; `None` for none.
     pub snapshot_interval_seconds: Option<u64>,
+    /// The bucket that takes the snapshots instead of that directory.
+    pub s3: Option<S3Options>,
     /// The snapshot to start from.
     pub import_snapshot: Option<ImportOptions>,
     /// URL that is sent every finished task.
@@ -256,7 +260,6 @@ impl Values {
             let text = "`--import-dump` and `--import-snapshot` cannot be used together";
             return Err(OptionsError::Usage(text.to_owned()));
         }
-        self.refuse_s3()?;
         self.check_indexing_threads()?;
         Ok(Options {
             db_path: self.required("db-path")?,
@@ -277,6 +280,7 @@ impl Values {
             import_dump,
             snapshot_dir: self.required("snapshot-dir")?,
             snapshot_interval_seconds: self.snapshot_interval()?,
+            s3: self.s3(env)?,
             import_snapshot,
             webhook_url: self.value::<UrlText>("task-webhook-url")?.map(|url| url.0),
             webhook_authorization: self.owned("task-webhook-authorization-header"),
@@ -355,16 +359,6 @@ impl Values {
             ocsp_path: self.path("ssl-ocsp-path"),
             resumption: self.switch("ssl-resumption"),
             tickets: self.switch("ssl-tickets"),
-        }
-    }
-
-    /// Snapshots stay where the server runs: who believes that they are sent away must learn it now, not when one is missed.
-    fn refuse_s3(&self) -> Result<(), OptionsError> {
-        match table::S3_FLAGS.iter().find(|name| self.text(name).is_some()) {
-            None => Ok(()),
-            Some(name) => {
-                Err(OptionsError::Usage(format!("this server cannot send snapshots to S3: remove `--{name}`")))
-            }
         }
     }
 }

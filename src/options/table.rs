@@ -148,31 +148,34 @@ pub const FLAGS: &[Flag] = &[
         "",
         "With `--import-snapshot`, accept a snapshot of another server version",
     ),
-    flag("s3-bucket-url", Kind::Text, "", "Not supported: snapshots to S3"),
-    flag("s3-bucket-region", Kind::Text, "", "Not supported: snapshots to S3"),
-    flag("s3-bucket-name", Kind::Text, "", "Not supported: snapshots to S3"),
-    flag("s3-snapshot-prefix", Kind::Text, "", "Not supported: snapshots to S3"),
-    flag("s3-access-key", Kind::Text, "", "Not supported: snapshots to S3"),
-    flag("s3-secret-key", Kind::Text, "", "Not supported: snapshots to S3"),
-    flag("experimental-s3-role-arn", Kind::Text, "", "Not supported: snapshots to S3"),
-    flag("experimental-s3-web-identity-token-file", Kind::Path, "", "Not supported: snapshots to S3"),
-    flag("experimental-s3-max-in-flight-parts", Kind::Number, "", "No effect"),
-    flag("experimental-s3-compression-level", Kind::Number, "", "No effect"),
-    flag("experimental-s3-signature-duration-seconds", Kind::Number, "", "No effect"),
-    flag("experimental-s3-multipart-part-size", Kind::Size, "", "No effect"),
+    flag(
+        "s3-bucket-url",
+        Kind::Text,
+        "",
+        "URL of the S3 service, without the bucket; snapshots are then uploaded instead of kept. Needs region, name, prefix and keys or role",
+    ),
+    flag("s3-bucket-region", Kind::Text, "", "Region of the bucket, such as `eu-west-1`"),
+    flag("s3-bucket-name", Kind::Text, "", "Name of the bucket"),
+    flag("s3-snapshot-prefix", Kind::Text, "", "Key prefix of the objects"),
+    flag("s3-access-key", Kind::Text, "", "Access key ID; excludes a role"),
+    flag("s3-secret-key", Kind::Text, "", "Secret access key"),
+    flag("experimental-s3-role-arn", Kind::Text, "", "ARN of the role to assume; excludes access keys"),
+    flag(
+        "experimental-s3-web-identity-token-file",
+        Kind::Path,
+        "",
+        "File with the web identity token, read at each use",
+    ),
+    flag("experimental-s3-max-in-flight-parts", Kind::Number, "10", "Parts uploaded at the same time"),
+    flag("experimental-s3-compression-level", Kind::Number, "0", "gzip level of uploaded snapshots, 0 (none) to 9"),
+    flag(
+        "experimental-s3-signature-duration-seconds",
+        Kind::Number,
+        "28800",
+        "Validity of request signatures in seconds",
+    ),
+    flag("experimental-s3-multipart-part-size", Kind::Size, "375 MiB", "Part size of uploads, 10 MiB to 8 GiB"),
     flag(CONFIG_FILE, Kind::Path, "", "Configuration file; default: `./config.toml` if it exists"),
-];
-
-/// Options that ask for snapshots to be sent away.
-pub const S3_FLAGS: [&str; 8] = [
-    "s3-bucket-url",
-    "s3-bucket-region",
-    "s3-bucket-name",
-    "s3-snapshot-prefix",
-    "s3-access-key",
-    "s3-secret-key",
-    "experimental-s3-role-arn",
-    "experimental-s3-web-identity-token-file",
 ];
 
 /// The option of this name.

@@ -3,13 +3,13 @@
 use super::master_key::{MasterKeyAdvice, check, generate};
 use super::*;
 
-fn resolve(args: &[&str], env: &[(&str, &str)]) -> Result<Options, OptionsError> {
+pub(super) fn resolve(args: &[&str], env: &[(&str, &str)]) -> Result<Options, OptionsError> {
     let args = std::iter::once("skerry").chain(args.iter().copied()).map(OsString::from);
     let lookup = |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     Options::resolve(args, &lookup)
 }
 
-fn file(text: &str) -> (tempfile::TempDir, String) {
+pub(super) fn file(text: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("c.toml");
     #[allow(clippy::disallowed_methods)] // No executor runs here.
@@ -19,7 +19,7 @@ fn file(text: &str) -> (tempfile::TempDir, String) {
 }
 
 /// Whether these arguments are refused with the exit code of a wrong command line.
-fn is_usage_error(args: &[&str]) -> bool {
+pub(super) fn is_usage_error(args: &[&str]) -> bool {
     match resolve(args, &[]) {
         Err(OptionsError::Usage(_)) => true,
         Err(OptionsError::CommandLine(error)) => error.exit_code() == 2,

@@ -11,6 +11,7 @@ use super::answer::{Response, WholeResponse};
 use super::clock::{Clock, within};
 use super::connection::{Connection, Scratch};
 use super::error::{Phase, SendError};
+use super::payload::StreamedBody;
 use super::pool::{Key, Pool};
 use super::request::Request;
 use super::sockets::Sockets;
@@ -68,6 +69,23 @@ impl Client {
             }
         }
         Err(SendError::Redirects(redirects_max))
+    }
+
+    /// Makes a request, by a connection of its own, with a body that is read while it is sent. Redirects are not followed.
+    ///
+    /// # Errors
+    /// As [`Self::send`], and [`SendError::Unreadable`].
+    pub async fn send_streamed(
+        &self,
+        mut request: Request,
+        body: &mut dyn StreamedBody,
+    ) -> Result<Response, SendError> {
+        (request.streamed_bytes, request.keeps_alive) = (Some(body.len()), false);
+        let clock = Clock::start(self.shared.runtime.clone(), request.deadlines);
+        let (key, head) = (key(&request.url)?, request.head()?);
+        let mut connection = clock.within(Phase::Connect, self.connect(&request.url, &key, &clock)).await?;
+        let answer = connection.ask_streamed(request.method, head, body, &clock).await?;
+        Ok(self.response(answer, connection, &clock, None))
     }
 
     /// Makes a request and reads the answer, of which the body has at most `body_bytes_max` bytes.

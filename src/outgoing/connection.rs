@@ -13,6 +13,7 @@ use shards::runtime::Checkpoint;
 use super::answer::{AnswerHead, parse_head};
 use super::clock::Clock;
 use super::error::{Phase, SendError};
+use super::payload::StreamedBody;
 use super::sockets::Socket;
 use crate::http::Method;
 
@@ -42,12 +43,15 @@ pub(super) struct Connection {
 }
 
 /// A request on its way.
+#[derive(Default)]
 struct Outgoing<'r> {
     head: &'r [u8],
     body: &'r [u8],
     sent: usize,
     is_flushed: bool,
     has_failed: bool,
+    /// Whether the request goes on after these bytes.
+    more_follows: bool,
 }
 
 /// What happened on the wire.
@@ -90,10 +94,49 @@ impl Connection {
         clock: &Clock,
     ) -> Result<(AnswerHead, bool), SendError> {
         self.has_answered = false;
-        let mut outgoing = Outgoing { head, body, sent: 0, is_flushed: false, has_failed: false };
+        let mut outgoing = Outgoing { head, body, ..Outgoing::default() };
+        let answer = self.exchange(method, &mut outgoing, clock).await?;
+        let answer = answer.ok_or(SendError::Malformed("there is none"))?;
+        Ok((answer, outgoing.is_flushed && !outgoing.has_failed))
+    }
+
+    /// As [`Self::ask`], with a body that is read while it is sent.
+    pub(super) async fn ask_streamed(
+        &mut self,
+        method: Method,
+        head: Vec<u8>,
+        body: &mut dyn StreamedBody,
+        clock: &Clock,
+    ) -> Result<AnswerHead, SendError> {
+        self.has_answered = false;
+        let (mut piece, mut left) = (head, body.len());
+        loop {
+            let mut outgoing = Outgoing { head: &piece, more_follows: left > 0, ..Outgoing::default() };
+            if let Some(answer) = self.exchange(method, &mut outgoing, clock).await? {
+                return Ok(answer);
+            }
+            let unreadable = |reason: String| SendError::Unreadable(reason);
+            piece = body.next().await.map_err(|error| unreadable(error.to_string()))?;
+            let rest = left.checked_sub(piece.len() as u64).filter(|_| !piece.is_empty());
+            left = rest.ok_or_else(|| unreadable("its length has changed".into()))?;
+        }
+    }
+
+    /// Sends bytes of a request and waits for the head of the answer; `None` where more bytes follow and no answer came before
+    /// these were out.
+    async fn exchange(
+        &mut self,
+        method: Method,
+        outgoing: &mut Outgoing<'_>,
+        clock: &Clock,
+    ) -> Result<Option<AnswerHead>, SendError> {
         let mut checkpoint = Checkpoint::default();
         loop {
-            match clock.within(Phase::Transfer, self.step(&mut outgoing)).await? {
+            match clock.within(Phase::Transfer, self.step(outgoing)).await? {
+                Step::Sent if outgoing.more_follows && outgoing.is_flushed => {
+                    checkpoint.look(&*clock.runtime).await;
+                    return Ok(None);
+                }
                 Step::Sent => checkpoint.look(&*clock.runtime).await,
                 Step::Received(0) => return Err(SendError::Broken("it ended before the answer".into())),
                 Step::Received(_) => {
@@ -104,7 +147,7 @@ impl Connection {
                             101 => return Err(SendError::Malformed("it changes the protocol")),
                             // What goes before the answer itself says nothing that matters here.
                             100..=199 => {}
-                            _ => return Ok((answer, outgoing.is_flushed && !outgoing.has_failed)),
+                            _ => return Ok(Some(answer)),
                         }
                     }
                 }
@@ -131,6 +174,11 @@ impl Connection {
                 Poll::Ready(Ok(true)) => return Poll::Ready(Ok(Step::Sent)),
                 // There may be an answer that says why it takes no more.
                 Poll::Ready(Err(_)) => outgoing.give_up(),
+                Poll::Ready(Ok(false)) if outgoing.more_follows => {
+                    // Who says no before the end would otherwise be talked at until the connection breaks.
+                    let early = self.poll_fill(context).map_ok(Step::Received).map_err(broken);
+                    return if early.is_pending() { Poll::Ready(Ok(Step::Sent)) } else { early };
+                }
                 Poll::Ready(Ok(false)) | Poll::Pending => {}
             }
             self.poll_fill(context).map_ok(Step::Received).map_err(broken)
@@ -167,7 +215,7 @@ impl Outgoing<'_> {
     /// Sends nothing more.
     fn give_up(&mut self) {
         (self.head, self.body, self.sent, self.has_failed) = (&[], &[], 0, true);
-        self.is_flushed = true;
+        (self.is_flushed, self.more_follows) = (true, false);
     }
 }
 

@@ -59,6 +59,9 @@ pub enum SendError {
         /// What the caller takes.
         limit: u64,
     },
+    /// A body that is read while it is sent cannot be read, or has another length than was said.
+    #[error("what is to be sent cannot be read: {0}")]
+    Unreadable(String),
     /// One redirect led to another too often.
     #[error("more than {0} redirects")]
     Redirects(u8),

@@ -29,7 +29,7 @@ pub use answer::{Body, Response, WholeResponse};
 pub use client::Client;
 pub use error::{Phase, SendError};
 pub use names::Names;
-pub use payload::GzipPayload;
+pub use payload::{GzipPayload, StreamedBody};
 pub use request::{Deadlines, Request, is_header_name, is_header_value};
 pub use sockets::{Socket, Sockets, SystemSockets};
 pub use url::Url;

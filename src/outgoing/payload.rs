@@ -1,13 +1,26 @@
-//! Bodies that are packed while they are written.
+//! Bodies that are packed while they are written, or read while they are sent.
 
 use std::io;
 
+use futures_util::future::LocalBoxFuture;
 use shards::runtime::{Checkpoint, Runtime};
 
 use crate::http::compress::{Coding, Compressor, STEP_BYTES};
 
 /// A guess at the size of a body, in bytes, for the first allocation.
 const BODY_BYTES: usize = 64 * 1024;
+
+/// A body that is read while it is sent: no more of it than a piece is in memory.
+pub trait StreamedBody {
+    /// Its bytes, known before the first is sent.
+    fn len(&self) -> u64;
+    /// Whether it has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The next piece, not empty; asked for while there are bytes left.
+    fn next(&mut self) -> LocalBoxFuture<'_, io::Result<Vec<u8>>>;
+}
 
 /// A body in gzip, written piece by piece. Only the packed bytes are in memory.
 pub struct GzipPayload {

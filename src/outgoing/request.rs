@@ -44,6 +44,8 @@ pub struct Request {
     pub(super) deadlines: Deadlines,
     pub(super) redirects_max: u8,
     pub(super) keeps_alive: bool,
+    /// Bytes of a body that comes from elsewhere while it is sent.
+    pub(super) streamed_bytes: Option<u64>,
     is_repeatable: bool,
 }
 
@@ -58,6 +60,7 @@ impl Request {
             deadlines,
             redirects_max: REDIRECTS_MAX,
             keeps_alive: true,
+            streamed_bytes: None,
             is_repeatable: matches!(
                 method,
                 Method::Get | Method::Head | Method::Put | Method::Delete | Method::Options
@@ -131,7 +134,8 @@ impl Request {
             head.push_str("Connection: close\r\n");
         }
         if !self.body.is_empty() || matches!(self.method, Method::Post | Method::Put | Method::Patch) {
-            head.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
+            let length = self.streamed_bytes.unwrap_or(self.body.len() as u64);
+            head.push_str(&format!("Content-Length: {length}\r\n"));
         }
         for (name, value) in &self.headers {
             if !is_header_name(name) || !is_header_value(value) {

@@ -5,6 +5,7 @@
 //! Concurrent changes (API keys, feature switches, newly accepted tasks) do not affect the copy.
 
 pub mod restore;
+pub mod s3;
 pub mod schedule;
 pub mod write;
 

@@ -1,7 +1,7 @@
 //! Writing a snapshot.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,8 +9,9 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 use shards::runtime::{Checkpoint, Runtime};
 
+use super::s3::{SnapshotBucket, Upload};
 use super::{FORMAT, HEAD, Head, snapshot_path, version};
-use crate::archive::{ArchiveWriter, CopyError, PIECE_BYTES, Shared, aside};
+use crate::archive::{ArchiveWriter, Compression, CopyError, PIECE_BYTES, Shared, aside};
 use crate::control::ControlPlane;
 use crate::control::plane::{log_folder, store_path};
 use crate::control::storage::record::FinishedSet;
@@ -27,6 +28,8 @@ struct Places {
     unfinished: PathBuf,
     /// The folder of what is copied before it goes into the archive.
     parts: PathBuf,
+    /// The note of an upload that has begun: a process that was killed in the middle of it left its parts in the bucket.
+    upload: PathBuf,
 }
 
 impl Places {
@@ -36,7 +39,7 @@ impl Places {
             let name = target.file_name().unwrap_or_default().to_string_lossy();
             target.with_file_name(format!(".{name}.{ending}"))
         };
-        Self { unfinished: beside("unfinished"), parts: beside("parts"), target }
+        Self { unfinished: beside("unfinished"), parts: beside("parts"), upload: beside("upload"), target }
     }
 }
 
@@ -46,16 +49,44 @@ struct Source {
     path: PathBuf,
 }
 
-/// Writes the snapshot of the instance and puts it in the place of an earlier one. Only the task worker calls this, with nothing
-/// left over from the batch before.
+/// Writes the snapshot of the instance and puts it in the place of an earlier one: in its folder, or in a bucket. Only the task
+/// worker calls this, with nothing left over from the batch before.
 ///
 /// # Errors
-/// The disk is full, a file could not be read or written; what was written is left for [`clean_up`].
+/// The disk is full, a file could not be read or written, or the bucket does not take it; what was made is left for [`clean_up`].
 pub async fn write(plane: &ControlPlane) -> Result<(), CopyError> {
     let places = Places::of(plane);
+    match &plane.config.bucket {
+        None => {
+            archive(plane, &places, Compression::fast()).await?;
+            let complete = places.clone();
+            aside(&*plane.runtime, move || put_in_place(&complete)).await??;
+        }
+        Some(bucket) => bucket.unless_stopping(send(plane, bucket, &places)).await??,
+    }
+    remove_leftovers(plane, &places).await
+}
+
+/// Writes the archive and sends it to the bucket, which is asked first: one that takes nothing says so at once.
+async fn send(plane: &ControlPlane, bucket: &SnapshotBucket, places: &Places) -> Result<(), CopyError> {
+    plane.runtime.disk().create_dir_all(&places.parts).await?;
+    if let Some(unfinished) = read_note(plane, places).await?
+        && bucket.give_up(&unfinished).await
+    {
+        forget_upload(plane, places).await?;
+    }
+    let upload = bucket.begin(&places.target.file_name().unwrap_or_default().to_string_lossy()).await?;
+    write_note(plane, places, &upload).await?;
+    archive(plane, places, Compression::new(bucket.compression_level())).await?;
+    bucket.send(&upload, &places.unfinished).await?;
+    forget_upload(plane, places).await
+}
+
+/// Writes the archive of the instance.
+async fn archive(plane: &ControlPlane, places: &Places, compression: Compression) -> Result<(), CopyError> {
     let (runtime, disk) = (&*plane.runtime, plane.runtime.disk());
     let date = plane.runtime.unix_time().as_secs();
-    remove_leftovers(plane, &places).await?;
+    remove_leftovers(plane, places).await?;
     disk.create_dir_all(&places.parts).await?;
     plane.store.copy_to(&store_path(&places.parts)).await?;
     copy_waiting_tasks(plane, &log_folder(&places.parts)).await?;
@@ -64,15 +95,14 @@ pub async fn write(plane: &ControlPlane) -> Result<(), CopyError> {
     let state = plane.state();
     let folders: Vec<PathBuf> = state.indexes.values().map(|view| plane.indexes.folder(view)).collect();
     let unfinished = places.unfinished.clone();
-    let begun = aside(runtime, move || begin(&unfinished, date, &parts, &root, &folders)).await??;
+    let begun = aside(runtime, move || begin((&unfinished, date, compression), &parts, &root, &folders)).await??;
     let (archive, sources) = begun;
     let archive = Shared::new(archive);
     for source in sources {
         copy_file(runtime, &archive, source).await?;
     }
-    let complete = places.clone();
-    archive.run(runtime, move |archive| finish(archive, &complete)).await?;
-    remove_leftovers(plane, &places).await
+    let path = places.unfinished.clone();
+    archive.run(runtime, move |archive| finish(archive, &path)).await
 }
 
 /// Removes what an unfinished snapshot left behind.
@@ -80,18 +110,50 @@ pub async fn write(plane: &ControlPlane) -> Result<(), CopyError> {
 /// # Errors
 /// The disk failed.
 pub async fn clean_up(plane: &ControlPlane) -> Result<(), CopyError> {
-    remove_leftovers(plane, &Places::of(plane)).await
+    let places = Places::of(plane);
+    if let Some(bucket) = &plane.config.bucket
+        && bucket.abandon().await
+    {
+        forget_upload(plane, &places).await?;
+    }
+    remove_leftovers(plane, &places).await
+}
+
+/// The upload that was under way when the process ended. A note that cannot be read is none: it was being written.
+async fn read_note(plane: &ControlPlane, places: &Places) -> Result<Option<Upload>, CopyError> {
+    let path = places.upload.clone();
+    aside(&*plane.runtime, move || serde_json::from_str(&fs::read_to_string(path).ok()?).ok()).await
+}
+
+async fn write_note(plane: &ControlPlane, places: &Places, upload: &Upload) -> Result<(), CopyError> {
+    let path = places.upload.clone();
+    let text = serde_json::to_vec(upload).map_err(|error| CopyError::Failed(error.to_string()))?;
+    let write = move || {
+        let written = File::create(&path).and_then(|mut file| file.write_all(&text));
+        written.map_err(|error| CopyError::of(&path, "writing", &error))
+    };
+    aside(&*plane.runtime, write).await?
+}
+
+/// Removes the note of an upload that has ended.
+async fn forget_upload(plane: &ControlPlane, places: &Places) -> Result<(), CopyError> {
+    let path = places.upload.clone();
+    aside(&*plane.runtime, move || removed(fs::remove_file(&path), &path)).await?
+}
+
+/// What the removal of something comes to; it need not be there.
+fn removed(result: io::Result<()>, path: &Path) -> Result<(), CopyError> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CopyError::of(path, "removing", &error)),
+        _ => Ok(()),
+    }
 }
 
 async fn remove_leftovers(plane: &ControlPlane, places: &Places) -> Result<(), CopyError> {
     let places = places.clone();
     aside(&*plane.runtime, move || {
-        let gone = |result: std::io::Result<()>, path: &Path| match result {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(CopyError::of(path, "removing", &error)),
-            _ => Ok(()),
-        };
-        gone(fs::remove_dir_all(&places.parts), &places.parts)?;
-        gone(fs::remove_file(&places.unfinished), &places.unfinished)
+        removed(fs::remove_dir_all(&places.parts), &places.parts)?;
+        removed(fs::remove_file(&places.unfinished), &places.unfinished)
     })
     .await?
 }
@@ -118,14 +180,13 @@ async fn copy_waiting_tasks(plane: &ControlPlane, folder: &Path) -> Result<(), C
 
 /// Begins the archive and lists what goes into it. Blocks.
 fn begin(
-    unfinished: &Path,
-    date: u64,
+    (unfinished, date, compression): (&Path, u64, Compression),
     parts: &Path,
     root: &Path,
     folders: &[PathBuf],
 ) -> Result<(Option<ArchiveWriter>, Vec<Source>), CopyError> {
-    let failed = |error: std::io::Error| CopyError::of(unfinished, "writing", &error);
-    let mut archive = ArchiveWriter::create(unfinished, date).map_err(failed)?;
+    let failed = |error: io::Error| CopyError::of(unfinished, "writing", &error);
+    let mut archive = ArchiveWriter::create_with(unfinished, date, compression).map_err(failed)?;
     let head = Head { format: FORMAT, version: version().into() };
     let head = serde_json::to_vec(&head).map_err(|error| CopyError::Failed(error.to_string()))?;
     archive.file(HEAD, &head).map_err(failed)?;
@@ -143,8 +204,8 @@ fn begin(
 /// What an index needs stays where it is while its snapshot is made, since no task changes it meanwhile. What it does not need
 /// any more, a replaced graph's folder, goes at any time: between the listing of two folders, and before its files are copied.
 fn list_files(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<(), CopyError> {
-    let failed = |error: std::io::Error| CopyError::of(folder, "listing", &error);
-    let entries: std::io::Result<Vec<_>> = fs::read_dir(folder).map_err(failed)?.collect();
+    let failed = |error: io::Error| CopyError::of(folder, "listing", &error);
+    let entries: io::Result<Vec<_>> = fs::read_dir(folder).map_err(failed)?.collect();
     let mut paths: Vec<PathBuf> = entries.map_err(failed)?.into_iter().map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {
@@ -170,9 +231,9 @@ async fn copy_file(
     let Source { name, path } = source;
     let opened = path.clone();
     let begun = archive.run(runtime, move |archive| {
-        let failed = |error: std::io::Error| CopyError::of(&opened, "copying", &error);
+        let failed = |error: io::Error| CopyError::of(&opened, "copying", &error);
         let file = match File::open(&opened) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(failed)?,
         };
         let len = file.metadata().map_err(failed)?.len();
@@ -183,7 +244,7 @@ async fn copy_file(
     loop {
         let copied = path.clone();
         let piece = archive.run(runtime, move |archive| {
-            let failed = |error: std::io::Error| CopyError::of(&copied, "copying", &error);
+            let failed = |error: io::Error| CopyError::of(&copied, "copying", &error);
             let archive = open_archive(archive)?;
             let mut bytes = vec![0; left.min(PIECE_BYTES as u64) as usize];
             file.read_exact(&mut bytes).map_err(failed)?;
@@ -201,10 +262,15 @@ async fn copy_file(
     }
 }
 
-/// Completes the archive and gives it the snapshot's name. Blocks.
-fn finish(archive: &mut Option<ArchiveWriter>, places: &Places) -> Result<(), CopyError> {
-    let failed = |error: std::io::Error| CopyError::of(&places.target, "writing", &error);
-    archive.take().ok_or_else(ended)?.finish().map_err(failed)?;
+/// Completes the archive. Blocks.
+fn finish(archive: &mut Option<ArchiveWriter>, path: &Path) -> Result<(), CopyError> {
+    let failed = |error: io::Error| CopyError::of(path, "writing", &error);
+    archive.take().ok_or_else(ended)?.finish().map_err(failed)
+}
+
+/// Gives the archive the snapshot's name. Blocks.
+fn put_in_place(places: &Places) -> Result<(), CopyError> {
+    let failed = |error: io::Error| CopyError::of(&places.target, "writing", &error);
     fs::set_permissions(&places.unfinished, fs::Permissions::from_mode(0o444)).map_err(failed)?;
     fs::rename(&places.unfinished, &places.target).map_err(failed)?;
     match places.target.parent() {

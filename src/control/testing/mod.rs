@@ -161,6 +161,7 @@ fn config(limits: Limits, tasks_max: Option<u64>) -> ControlConfig {
         limits,
         dump_dir: "/dumps".into(),
         snapshot_dir: "/snapshots".into(),
+        bucket: None,
         imported: false,
         patience: Patience::default(),
         tasks_max,

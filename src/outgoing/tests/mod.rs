@@ -354,3 +354,60 @@ impl Sockets for Fixed {
         async move { Ok(Box::new(connecting.await?) as Box<dyn Socket>) }.boxed_local()
     }
 }
+
+/// Letters, one piece after another; `said` is the length that is told before.
+struct Letters {
+    pieces: Vec<Vec<u8>>,
+    said: u64,
+}
+
+impl StreamedBody for Letters {
+    fn len(&self) -> u64 {
+        self.said
+    }
+
+    fn next(&mut self) -> LocalBoxFuture<'_, std::io::Result<Vec<u8>>> {
+        let piece = if self.pieces.is_empty() { Vec::new() } else { self.pieces.remove(0) };
+        async move { Ok(piece) }.boxed_local()
+    }
+}
+
+/// A body may be read while it goes out; who does not want it says so before its end, and one that is not as long as was said is
+/// not passed off as whole.
+#[test]
+fn bodies_are_read_while_they_are_sent() {
+    let (address, seen) = scripted(&["HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", OK]);
+    let refusing = server(|_, mut stream| {
+        let mut byte = [0];
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+            head.push(byte[0]);
+        }
+        stream.write_all(b"HTTP/1.1 403 No\r\nContent-Length: 3\r\n\r\nwhy").unwrap();
+        // Nothing more is read; the client hangs up.
+        std::thread::park_timeout(SECOND);
+    });
+    on_core(move |runtime| {
+        async move {
+            let client = client(&runtime, "127.0.0.0/8");
+            let put = |address| {
+                let url = Url::parse(&format!("http://{address}/x")).unwrap();
+                Request::new(Method::Put, url, Deadlines::all(5 * SECOND))
+            };
+            let mut letters = Letters { pieces: vec![b"abc".to_vec(), b"de".to_vec()], said: 5 };
+            let answer = client.send_streamed(put(address), &mut letters).await.unwrap().whole(9).await.unwrap();
+            assert_eq!((answer.status, answer.body.as_slice()), (200, b"ok".as_slice()));
+            let mut large = Letters { pieces: vec![vec![b'x'; 1 << 20]; 64], said: 64 << 20 };
+            let answer = client.send_streamed(put(refusing), &mut large).await.unwrap().whole(9).await.unwrap();
+            assert_eq!((answer.status, answer.body.as_slice()), (403, b"why".as_slice()));
+            assert!(!large.pieces.is_empty());
+            for (pieces, said) in [(vec![b"abc".to_vec()], 2), (vec![b"a".to_vec()], 2)] {
+                let answer = client.send_streamed(put(address), &mut Letters { pieces, said }).await;
+                assert!(matches!(answer, Err(SendError::Unreadable(_))));
+            }
+        }
+        .boxed_local()
+    });
+    let seen = seen.lock().unwrap();
+    assert!(seen[0].contains("Content-Length: 5\r\n") && seen[0].ends_with("\r\n\r\nabcde"), "{}", seen[0]);
+}
