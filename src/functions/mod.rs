@@ -100,7 +100,8 @@ impl EditFunction {
         scope.with(|ctx| {
             let checked = ctx.eval::<(), _>(format!("void new Function({});", function.quoted)).catch(&ctx);
             checked.map_err(|error| {
-                UserError::new("bad_request", format!("The function does not compile: {}", describe(&error)))
+                let text = format!("The function does not compile as JavaScript: {}", describe(&error));
+                UserError::new("bad_request", text)
             })
         })?;
         Ok(function)
