@@ -174,8 +174,10 @@ impl ControlPlane {
     pub(crate) fn resume_network(self: &Rc<Self>, undelivered: &RoaringBitmap) {
         let waiting = self.queue.borrow().in_status(Status::Enqueued);
         for uid in &(&waiting | undelivered) {
-            if let Ok(Some(task)) = self.task(TaskUid(uid)) {
-                drop(self.send_on(&task));
+            match self.task(TaskUid(uid)) {
+                Ok(Some(task)) => drop(self.send_on(&task)),
+                Ok(None) => tracing::error!(task = uid, "a task that remotes have still to receive no longer exists"),
+                Err(error) => tracing::error!(%error, task = uid, "a task that remotes have still to receive is not sent"),
             }
         }
         let newest = self.queue.borrow().in_range(0).max().unwrap_or_default();

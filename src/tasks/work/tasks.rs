@@ -43,18 +43,19 @@ pub(super) async fn cancel(run: &mut Run<'_>) -> Result<End, Broken> {
     Ok(End::Finished)
 }
 
-/// Forgets every finished task of the sets; one that several deletions name counts for the first. Batches without any
-/// task left are forgotten too.
+/// Forgets every finished task of the sets; one that several deletions name counts for the first. A task that another instance
+/// has still to take stays: it could not be sent there any more. Batches without any task left are forgotten too.
 pub(super) async fn forget(run: &mut Run<'_>) -> Result<End, Broken> {
     let finished = {
         let queue = run.plane.queue.borrow();
         [Status::Succeeded, Status::Failed, Status::Canceled].map(|status| queue.in_status(status))
     };
     let mut left = finished.into_iter().fold(RoaringBitmap::new(), |all, set| all | set);
+    let undelivered = run.plane.outbox.pending();
     let mut forgotten = RoaringBitmap::new();
     for task in &mut run.tasks {
         let Content::TaskDeletion { tasks, .. } = &task.content else { continue };
-        let found = tasks & &left;
+        let found = (tasks & &left) - &undelivered;
         left -= &found;
         task.outcome = Outcome::Tasks(found.len());
         forgotten |= found;
