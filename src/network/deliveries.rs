@@ -388,6 +388,9 @@ impl ControlPlane {
             let replaced = before.leader.as_ref().map_or(headers::UNLED.to_owned(), |_| before.version.to_string());
             request = request.header(headers::PREVIOUS_VERSION, replaced);
         }
+        if !task.content.may_create_index() {
+            request = request.header(headers::NO_NEW_INDEX, "true");
+        }
         let request = headers::write(request, &TaskNetwork::Origin(origin));
         let answer = self.outgoing.fetch(request, ANSWER_BYTES_MAX).await;
         let answer = answer.map_err(|error| failure::unanswered(name, &error))?;
