@@ -274,8 +274,10 @@ impl ControlPlane {
     /// Stops the batch in progress when a cancelation is about one of its tasks.
     fn interrupt_for(&self, task: &Task) {
         if let Content::TaskCancelation { tasks, .. } = &task.content {
-            let processing = self.queue.borrow().in_status(Status::Processing);
-            if !tasks.is_disjoint(&processing) {
+            let queue = self.queue.borrow();
+            let processing = tasks & queue.in_status(Status::Processing);
+            let may_cancel = |uid| queue.held(TaskUid(uid)).is_some_and(|task| self.may_cancel(task));
+            if processing.iter().any(may_cancel) {
                 self.interrupt.raise();
             }
         }

@@ -1,5 +1,8 @@
 //! Queues of instances that come and go, and the times of long bodies.
 
+use shards::timestamp::Timestamp;
+use uuid::Uuid;
+
 use super::*;
 use crate::control::testing::{NO_LIMITS, World, clear};
 
@@ -79,6 +82,43 @@ fn what_is_gone_stops_the_queue() {
     plane.use_network(network(&["a"]));
     instance.runtime.settle();
     assert!(plane.outbox.pending().is_empty() && plane.outbox.queues.borrow().is_empty());
+}
+
+/// A canceled write stayed done on the instances that had it already.
+#[test]
+fn what_another_instance_has_is_not_canceled() {
+    let instance = World::new().start_with(NO_LIMITS, false);
+    let plane = &instance.plane;
+    plane.use_network(network(&["a", "b"]));
+    let accept = |uid, remote_tasks: &[(&str, Option<u32>)]| {
+        let of_remote = |(name, task_uid): &(&str, Option<u32>)| {
+            ((*name).to_owned(), RemoteTask { task_uid: *task_uid, ..RemoteTask::default() })
+        };
+        let remote_tasks = remote_tasks.iter().map(of_remote).collect();
+        let network = TaskNetwork::Leader { remote_tasks, network_version: Uuid::nil() };
+        let new = NewTask { network: Some(network), ..NewTask::from(clear("i").0) };
+        plane.queue.borrow_mut().insert(Task::accepted(TaskUid(uid), new, Timestamp(0)));
+    };
+    accept(90, &[("b", Some(4))]);
+    accept(91, &[("b", None)]);
+    accept(92, &[]);
+    let queue = Rc::new(RemoteQueue::default());
+    queue.pending.borrow_mut().insert(92);
+    plane.outbox.queues.borrow_mut().insert("b".into(), queue.clone());
+    let may_cancel = |uid| plane.queue.borrow().held(TaskUid(uid)).map(|task| plane.may_cancel(task));
+    assert_eq!([90, 91, 92].map(may_cancel), [Some(false), Some(true), Some(false)]);
+    queue.pending.borrow_mut().clear();
+    assert_eq!(may_cancel(92), Some(true));
+
+    // Where the leader's tasks are taken in, one for a network that nobody knows may still be canceled.
+    let led = Network { leader: Some("b".into()), ..Network::clone(&network(&["a", "b"])) };
+    plane.use_network(Arc::new(led));
+    let of = |remote_name: &str, network_version| {
+        let origin = Origin { remote_name: remote_name.into(), task_uid: 1, network_version };
+        let new = NewTask { network: Some(TaskNetwork::Origin(origin)), ..NewTask::from(clear("i").0) };
+        plane.may_cancel(&Task::accepted(TaskUid(95), new, Timestamp(0)))
+    };
+    assert!(!of("b", Uuid::nil()) && of("b", Uuid::max()) && of("c", Uuid::nil()));
 }
 
 fn network(names: &[&str]) -> Arc<Network> {
