@@ -38,7 +38,7 @@ use crate::metrics::{Counting, Counts};
 use crate::network::deliveries::Patience;
 use crate::options::Options;
 use crate::options::values::AllowedNetworks;
-use crate::outgoing::{AddressPolicy, Client, Names, SystemSockets};
+use crate::outgoing::{AddressPolicy, Client, Names, Room, SystemSockets};
 use crate::snapshots::s3::SnapshotBucket;
 use crate::snapshots::schedule;
 use crate::tasks::batch::EmbedderRequests;
@@ -62,6 +62,10 @@ const TASKS_MAX: u64 = 1_000_000;
 /// An index with more documents than this is spread over the cores: below, asking several costs more than it saves.
 const SPLIT_DOCUMENTS: u32 = 10_000;
 
+/// Bytes that the answers of other instances to searches take together on one core until they are read, beside those of the
+/// oldest.
+const SHARES_BYTES_MAX: u64 = 64 << 20;
+
 /// The server as one core's handlers see it.
 pub struct App {
     /// This core: its clock, its tasks, its disk.
@@ -74,6 +78,8 @@ pub struct App {
     pub reader: Rc<dyn Reader>,
     /// The way to other servers.
     pub outgoing: Client,
+    /// What the answers of other instances to searches take here.
+    pub shares_room: Room,
     /// How many searches run and wait here.
     pub search_room: SearchRoom,
     /// What puts hits in the order of a person; none without a key for it.
@@ -98,12 +104,14 @@ impl App {
         let search_room = search_room(&options, &*runtime);
         let personalizer = Personalizer::new(&runtime, &outgoing, &options);
         let counting = Rc::default();
+        let shares_room = Room::new(SHARES_BYTES_MAX);
         Self {
             runtime,
             control,
             options,
             reader,
             outgoing,
+            shares_room,
             search_room,
             personalizer,
             counting,

@@ -49,6 +49,10 @@ pub async fn register(call: &Call<App>, mut new: NewTask, payload: Option<Vec<u8
     // Elsewhere nobody may speak for another instance.
     if new.content.kind().is_write() && call.app.control.state().features.network {
         new.network = headers::read(&call.request.headers)?;
+        if new.network.is_some() && call.request.headers.get(headers::NO_NEW_INDEX).is_some() {
+            // The request has the key of the network, which may do more than the client whose write this is.
+            new.content.forbid_new_index();
+        }
     }
     call.app.control.register(new, payload).await
 }

@@ -111,6 +111,11 @@ impl Grant {
         self.tenant.as_ref().and_then(|rules| rules.filter_of(uid).flatten())
     }
 
+    /// Whether it comes from a tenant token, whose rules narrow it.
+    pub fn is_tenant(&self) -> bool {
+        self.tenant.is_some()
+    }
+
     /// The key behind it, when there is one.
     pub fn key(&self) -> Option<&Arc<ApiKey>> {
         self.key.as_ref()

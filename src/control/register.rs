@@ -147,8 +147,12 @@ impl ControlPlane {
                     continue;
                 }
                 Ok(Numbered::Known(uid)) => {
-                    let known = self.task(uid).and_then(|task| task.ok_or(ControlError::Unreachable));
-                    answer.send(known.map(Rc::unwrap_or_clone));
+                    let known = self.task(uid).map(|task| match task {
+                        Some(task) => Rc::unwrap_or_clone(task),
+                        // It may have been deleted here before the leader heard of its number.
+                        None => Task::accepted(uid, new, now),
+                    });
+                    answer.send(known);
                     continue;
                 }
                 Err(error) => {
@@ -173,7 +177,8 @@ impl ControlPlane {
         if group.tasks.is_empty() || !is_full || group.next == u32::MAX || queue.has_unfinished(Kind::TaskDeletion) {
             return;
         }
-        let oldest: RoaringBitmap = queue.finished().iter().take((tasks_max / CLEAN_UP_SHARE) as usize).collect();
+        let deletable = queue.finished() - self.outbox.pending();
+        let oldest: RoaringBitmap = deletable.iter().take((tasks_max / CLEAN_UP_SHARE) as usize).collect();
         let Some(last) = oldest.max() else { return };
         let Some(after) = queue.enqueued_at(TaskUid(last)).map(|date| Timestamp(date.0 + 1)) else { return };
         tracing::info!(tasks = queue.len(), forgotten = oldest.len(), "deleting the oldest finished tasks");
@@ -269,8 +274,10 @@ impl ControlPlane {
     /// Stops the batch in progress when a cancelation is about one of its tasks.
     fn interrupt_for(&self, task: &Task) {
         if let Content::TaskCancelation { tasks, .. } = &task.content {
-            let processing = self.queue.borrow().in_status(Status::Processing);
-            if !tasks.is_disjoint(&processing) {
+            let queue = self.queue.borrow();
+            let processing = tasks & queue.in_status(Status::Processing);
+            let may_cancel = |uid| queue.held(TaskUid(uid)).is_some_and(|task| self.may_cancel(task));
+            if processing.iter().any(may_cancel) {
                 self.interrupt.raise();
             }
         }

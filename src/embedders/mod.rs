@@ -10,7 +10,6 @@ pub mod host;
 #[cfg(feature = "local-models")]
 mod local;
 mod render;
-mod room;
 mod source;
 mod tally;
 pub mod template;

@@ -8,12 +8,11 @@ use futures_util::stream::{self, StreamExt};
 use serde_json::Value;
 use shards::runtime::Runtime;
 
-use super::room::{Room, Share};
 use super::source::{EmbedderOptions, Remote};
 use super::tally::{Purpose, Tally};
 use crate::archive::aside_if_long;
 use crate::http::Method;
-use crate::outgoing::{Client, Deadlines, Request, SendError};
+use crate::outgoing::{Client, Deadlines, Request, Room, SendError, Share};
 use crate::tasks::batch::EmbedderRequests;
 
 /// Texts in one request to a service that takes several.
@@ -185,16 +184,8 @@ impl Transport {
 
     /// Makes a request: the status, the body, and its share of what the answers of this core may take together.
     async fn fetch(&self, request: Request, bytes_max: u64) -> Result<(u16, Vec<u8>, Share<'_>), SendError> {
-        let mut answer = self.client.send(request).await?;
-        let (mut share, mut body) = (self.answers.enter(), Vec::new());
-        while let Some(bytes) = answer.body.chunk().await? {
-            if (body.len() + bytes.len()) as u64 > bytes_max {
-                return Err(SendError::TooLarge { limit: bytes_max });
-            }
-            share.grow(bytes.len() as u64).await;
-            body.extend_from_slice(&bytes);
-        }
-        Ok((answer.status, body, share))
+        let (answer, share) = self.client.fetch_within(request, bytes_max, &self.answers).await?;
+        Ok((answer.status, answer.body, share))
     }
 
     fn request(&self, remote: &Remote, body: Rc<Vec<u8>>) -> Request {

@@ -13,7 +13,7 @@ use super::Network;
 use super::task::TaskNetwork;
 use crate::control::plane::ControlPlane;
 use crate::tasks::batcher::{ChangeGate, Gate};
-use crate::tasks::task::{Content, NewTask, Status, Task, TaskUid};
+use crate::tasks::task::{Content, Kind, NewTask, Status, Task, TaskUid};
 
 /// Tasks of the leader that are remembered, so that one which is sent again is known.
 const ORIGINS_MAX: usize = 65_536;
@@ -137,6 +137,24 @@ impl ControlPlane {
         may_come && task.network.as_ref().is_some_and(|of_task| of_task.version() > network.version)
     }
 
+    /// Whether a task that waits may be canceled. A write that another instance has, or may be receiving, may not: it would be
+    /// done there and not here, and the instances would differ for ever. A change of the topology is canceled on each instance.
+    pub(crate) fn may_cancel(&self, task: &Task) -> bool {
+        if task.kind() == Kind::NetworkTopologyChange {
+            return true;
+        }
+        match &task.network {
+            Some(TaskNetwork::Leader { remote_tasks, .. }) => {
+                !self.outbox.is_pending(task.uid.0) && remote_tasks.values().all(|task| task.task_uid.is_none())
+            }
+            Some(TaskNetwork::Origin(origin)) => {
+                let network = self.network.borrow();
+                network.leader.as_ref() != Some(&origin.remote_name) || self.is_ahead(task, &network)
+            }
+            Some(TaskNetwork::Import { .. }) | None => true,
+        }
+    }
+
     /// What holds tasks back now.
     pub(crate) fn gate(&self) -> Gate {
         let queue = self.queue.borrow();
@@ -174,8 +192,12 @@ impl ControlPlane {
     pub(crate) fn resume_network(self: &Rc<Self>, undelivered: &RoaringBitmap) {
         let waiting = self.queue.borrow().in_status(Status::Enqueued);
         for uid in &(&waiting | undelivered) {
-            if let Ok(Some(task)) = self.task(TaskUid(uid)) {
-                drop(self.send_on(&task));
+            match self.task(TaskUid(uid)) {
+                Ok(Some(task)) => drop(self.send_on(&task)),
+                Ok(None) => tracing::error!(task = uid, "a task that remotes have still to receive no longer exists"),
+                Err(error) => {
+                    tracing::error!(%error, task = uid, "a task that remotes have still to receive is not sent")
+                }
             }
         }
         let newest = self.queue.borrow().in_range(0).max().unwrap_or_default();

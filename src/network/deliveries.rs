@@ -272,14 +272,22 @@ impl ControlPlane {
             let now = self.runtime.now();
             let since = queue.failing_since.get().unwrap_or(now);
             queue.failing_since.set(Some(since));
-            let gives_up =
-                error.code == ErrorCode::RemoteInvalidApiKey || now.since(since) >= self.config.patience.backoff;
+            // Nothing brings it back, and what comes after it must not be taken without it.
+            let is_gone = matches!(self.task(TaskUid(uid)), Ok(None));
+            let gives_up = is_gone
+                || error.code == ErrorCode::RemoteInvalidApiKey
+                || now.since(since) >= self.config.patience.backoff;
             if gives_up {
                 if !self.network.borrow().remotes.contains_key(name) {
                     self.settle_lost(name, &queue, &error).await;
                     continue;
                 }
                 self.note_away(name, &queue, uid, &error).await;
+            }
+            if is_gone {
+                tracing::error!(remote = name, task = uid, "a remote cannot receive its tasks: {}", error.message);
+                queue.wake.wait().await;
+                continue;
             }
             let woken = pin!(queue.wake.wait());
             match select(self.runtime.sleep(pause), woken).await {
@@ -353,8 +361,8 @@ impl ControlPlane {
 
     /// Sends one task; the number that it has there.
     async fn deliver_one(&self, name: &str, uid: TaskUid) -> Result<u32, ApiError> {
-        let task = self.whole_task(uid).ok().flatten();
-        let task = task.ok_or_else(|| ApiError::new(ErrorCode::RemoteBadRequest, "The task is gone."))?;
+        let task = self.whole_task(uid).map_err(|error| failure::unreadable_here(uid, &error))?;
+        let task = task.ok_or_else(|| failure::gone(name, uid))?;
         let network = self.network.borrow().clone();
         let before = match &task.content {
             Content::NetworkTopologyChange { change } => Some(&change.before),
@@ -379,6 +387,9 @@ impl ControlPlane {
         if let Some(before) = before {
             let replaced = before.leader.as_ref().map_or(headers::UNLED.to_owned(), |_| before.version.to_string());
             request = request.header(headers::PREVIOUS_VERSION, replaced);
+        }
+        if !task.content.may_create_index() {
+            request = request.header(headers::NO_NEW_INDEX, "true");
         }
         let request = headers::write(request, &TaskNetwork::Origin(origin));
         let answer = self.outgoing.fetch(request, ANSWER_BYTES_MAX).await;

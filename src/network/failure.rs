@@ -1,7 +1,9 @@
 //! What goes wrong when another instance is asked, in the interface's words.
 
 use crate::api::error::{ApiError, ErrorCode};
+use crate::control::message::ControlError;
 use crate::outgoing::{SendError, WholeResponse};
+use crate::tasks::task::TaskUid;
 
 /// Characters of another instance's own words that are passed on.
 const WORDS_MAX: usize = 400;
@@ -22,6 +24,22 @@ pub fn behind(name: &str) -> ApiError {
     let message =
         format!("The remote `{name}` has not taken the tasks before this one yet, or is still being sent it.");
     ApiError::new(ErrorCode::RemoteTimeout, message)
+}
+
+/// A task that cannot be read here, and so cannot be sent for now.
+pub fn unreadable_here(uid: TaskUid, error: &ControlError) -> ApiError {
+    let message = format!("Task {} cannot be read, so it is not sent yet: {error}.", uid.0);
+    ApiError::new(ErrorCode::RemoteCouldNotSendRequest, message)
+}
+
+/// A task that the instance `name` has still to take is not here any more.
+pub fn gone(name: &str, uid: TaskUid) -> ApiError {
+    let message = format!(
+        "Task {} no longer exists, so the remote `{name}` can receive neither it nor any later task. Remove the remote from the \
+         network and add it again: it then receives all documents.",
+        uid.0
+    );
+    ApiError::new(ErrorCode::RemoteCouldNotSendRequest, message)
 }
 
 /// What the status of an answer says; `None` for success.

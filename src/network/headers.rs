@@ -22,6 +22,9 @@ pub const PREVIOUS_VERSION: &str = "X-Skerry-Previous-Network-Version";
 /// In its place where no leader dealt documents out before.
 pub const UNLED: &str = "none";
 
+/// Says of a write that it makes no index: the leader's client may not.
+pub const NO_NEW_INDEX: &str = "X-Skerry-No-New-Index";
+
 /// Which network shards an instance is asked to answer for; [`super::routing`] writes and reads it.
 pub const ASKED_SHARDS: &str = "X-Skerry-Network-Shards";
 

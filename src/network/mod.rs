@@ -19,6 +19,7 @@ pub mod failure;
 pub mod forward;
 pub mod headers;
 pub mod patch;
+pub mod proof;
 pub mod ready;
 pub mod routing;
 pub mod task;

@@ -14,6 +14,7 @@ use super::error::{Phase, SendError};
 use super::payload::StreamedBody;
 use super::pool::{Key, Pool};
 use super::request::Request;
+use super::room::{Room, Share};
 use super::sockets::Sockets;
 use super::tls::Tls;
 
@@ -94,6 +95,28 @@ impl Client {
     /// As [`Self::send`], and [`SendError::TooLarge`].
     pub async fn fetch(&self, request: Request, body_bytes_max: u64) -> Result<WholeResponse, SendError> {
         self.send(request).await?.whole(body_bytes_max).await
+    }
+
+    /// As [`Self::fetch`]. The body has the share of the room that comes with it; it waits where others have all of it.
+    ///
+    /// # Errors
+    /// As [`Self::fetch`].
+    pub async fn fetch_within<'r>(
+        &self,
+        request: Request,
+        body_bytes_max: u64,
+        room: &'r Room,
+    ) -> Result<(WholeResponse, Share<'r>), SendError> {
+        let mut response = self.send(request).await?;
+        let (mut share, mut body) = (room.enter(), Vec::new());
+        while let Some(bytes) = response.body.chunk().await? {
+            if (body.len() + bytes.len()) as u64 > body_bytes_max {
+                return Err(SendError::TooLarge { limit: body_bytes_max });
+            }
+            share.grow(bytes.len() as u64).await;
+            body.extend_from_slice(&bytes);
+        }
+        Ok((WholeResponse { status: response.status, headers: response.headers, body }, share))
     }
 
     /// How many idle connections are kept.

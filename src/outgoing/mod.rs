@@ -18,6 +18,7 @@ mod names;
 mod payload;
 mod pool;
 mod request;
+mod room;
 mod sockets;
 mod tls;
 
@@ -31,5 +32,6 @@ pub use error::{Phase, SendError};
 pub use names::Names;
 pub use payload::{GzipPayload, StreamedBody};
 pub use request::{Deadlines, Request, is_header_name, is_header_value};
+pub use room::{Room, Share};
 pub use sockets::{Socket, Sockets, SystemSockets};
 pub use url::Url;

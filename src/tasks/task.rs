@@ -345,6 +345,23 @@ impl Content {
         }
     }
 
+    /// Whether it may make the index that it is about.
+    pub fn may_create_index(&self) -> bool {
+        match self {
+            Self::DocumentAddition { may_create_index, .. } | Self::Settings { may_create_index, .. } => {
+                *may_create_index
+            }
+            _ => true,
+        }
+    }
+
+    /// Says that it may not make the index that it is about.
+    pub fn forbid_new_index(&mut self) {
+        if let Self::DocumentAddition { may_create_index, .. } | Self::Settings { may_create_index, .. } = self {
+            *may_create_index = false;
+        }
+    }
+
     /// Whether a payload lies beside it in the log.
     pub fn has_payload(&self) -> bool {
         matches!(self, Self::DocumentAddition { .. })

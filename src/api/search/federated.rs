@@ -19,7 +19,7 @@ use self::query_checks::{FacetOrders, Rules, check_facet_names, check_query, unu
 use super::enter;
 use super::envelope::{member, write_page};
 use super::multi::inside;
-use super::network::share::{self, GivenWords};
+use super::network::share::{self, Asker, GivenWords};
 use super::network::{self, Routed};
 use super::one::{check_network, metadata, pins, read_ahead, read_filter, read_sort, wants_metadata};
 use super::params::many::{FederationParams, QueryParams};
@@ -44,19 +44,20 @@ pub(super) async fn answer(
     call: &Call<App>,
     mut queries: Vec<QueryParams>,
     mut federation: FederationParams,
-    words: GivenWords,
+    asker: Asker,
 ) -> Answer {
     let started = call.app.runtime.unix_time();
     for query in &mut queries {
         read_ahead(call, &query.index_uid, &mut query.search).await;
     }
     let state = call.app.control.state();
-    let routed = route(call, &state, queries, &mut federation, words)?;
+    let is_instance = matches!(asker, Asker::Instance(_));
+    let routed = route(call, &state, queries, &mut federation, asker)?;
     let shows_vectors = routed.iter().any(|routed| routed.query.search.request.retrieve_vectors);
     let metadata = wants_metadata(call).then(|| all_metadata(call, &state, &routed));
     let place = enter(call).await?;
     let (answer, remote_errors) = if routed.iter().all(|query| query.candidates == [None]) {
-        match alone(call, &state, routed, &federation).await? {
+        match alone(call, &state, routed, &federation, is_instance).await? {
             Answered::List(answer) => (answer, None),
             Answered::Share(part) => {
                 drop(place);
@@ -91,7 +92,8 @@ pub(super) async fn answer(
 }
 
 /// Checks the queries, and finds for each the instances that may answer it. Where another instance asks for shares of a search,
-/// the queries are told which, and the federation whether that is by words and meaning.
+/// the queries are told which, and the federation whether that is by words and meaning. That all documents are here is checked
+/// for whoever asks: an instance that cannot prove to be one must not be given a part for the whole.
 ///
 /// # Errors
 /// Those of [`check_query`], query by query, after those of the headers.
@@ -100,7 +102,7 @@ fn route(
     state: &ControlState,
     queries: Vec<QueryParams>,
     federation: &mut FederationParams,
-    words: GivenWords,
+    asker: Asker,
 ) -> Result<Vec<Routed>, ApiError> {
     if !state.features.network && call.request.headers.get_str(PROXY_HEADER).is_some() {
         return Err(ApiError::feature_not_enabled("Passing the header `Meili-Proxy-Search`", "network"));
@@ -108,7 +110,9 @@ fn route(
     let asked_shards = call.request.headers.get_str(ASKED_SHARDS);
     if let Some(asked) = asked_shards {
         state.routing.check(asked)?;
-        federation.is_hybrid_share = call.request.headers.get(HYBRID_SHARE).is_some();
+    }
+    if let Asker::Instance(_) = asker {
+        federation.is_hybrid_share = asked_shards.is_some() && call.request.headers.get(HYBRID_SHARE).is_some();
     }
     for (position, query) in queries.iter().enumerate() {
         check_query(query, federation, state.features).map_err(|error| inside(position, error))?;
@@ -119,7 +123,7 @@ fn route(
             network::instances(&*call.app.runtime, &state.routing, (position, query), false, state.features.network);
         routed.extend(instances.map_err(|error| inside(position, error))?);
     }
-    if let Some(asked) = asked_shards {
+    if let (Some(asked), Asker::Instance(words)) = (asked_shards, asker) {
         tell_shares(&mut routed, asked, words);
     }
     Ok(routed)
@@ -133,19 +137,20 @@ enum Answered {
     Share(Part),
 }
 
-/// Answers queries that are all for this instance.
+/// Answers queries that are all for this instance. `is_instance` says that another instance asks, and has proven it.
 async fn alone(
     call: &Call<App>,
     state: &ControlState,
     queries: Vec<Routed>,
     federation: &FederationParams,
+    is_instance: bool,
 ) -> Result<Answered, ApiError> {
     let mut plan = Plan::new(call, state, &queries, federation, &[])?;
     let names = plan.request.indexes.iter().map(|index| index.uid.clone());
     let views: Vec<_> = names.zip(plan.views.iter().cloned()).collect();
-    if call.request.headers.get(PROXY_HEADER) == Some(b"true") {
-        // Hits in which documents are put in the place of ids are written anew.
-        let name = call.request.headers.get(HIT_LINES).filter(|_| !hydrate::is_needed(state, &views));
+    let is_part = call.request.headers.get(PROXY_HEADER) == Some(b"true");
+    if is_part {
+        let name = call.request.headers.get(HIT_LINES).filter(|_| is_instance);
         plan.request.instance = name.and_then(percent_decode).map(|name| Some(name.into()));
         let is_apart = plan.request.instance.is_some();
         plan.request.role = if is_apart { FederatedRole::Part } else { FederatedRole::ForInstance };
@@ -156,7 +161,10 @@ async fn alone(
     if is_share {
         return Ok(Answered::Share(plan.places.part(answer)));
     }
-    answer.hits = hydrate::federated(call, state, &views, answer.hits).await?;
+    // What other indexes have is shown by the grant of whoever asks, which is not that of the asking instance's client.
+    if !is_part {
+        answer.hits = hydrate::federated(call, state, &views, answer.hits).await?;
+    }
     Ok(Answered::List(answer))
 }
 

@@ -1,5 +1,6 @@
 //! Foreign keys: replaces IDs in the hits of a finished page by documents of other indexes. IDs of documents that the caller may
-//! not search remain as they are.
+//! not search remain as they are. So do all IDs in a search over the network: the documents that they stand for may be on other
+//! instances, and these do not know what the caller may see.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -79,7 +80,7 @@ pub(super) async fn federated(
 }
 
 /// Whether hits of these indexes can have ids that stand for documents.
-pub(super) fn is_needed(state: &ControlState, views: &[(Arc<str>, Arc<IndexView>)]) -> bool {
+fn is_needed(state: &ControlState, views: &[(Arc<str>, Arc<IndexView>)]) -> bool {
     state.features.foreign_keys && views.iter().any(|(_, view)| !view.settings.foreign_keys.is_empty())
 }
 

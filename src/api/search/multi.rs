@@ -20,12 +20,12 @@ use crate::http::Response;
 const SEARCHES_AT_ONCE: usize = 4;
 
 pub(super) async fn post(mut call: Call<App>) -> Answer {
-    let (words, params) = share::asked(&mut call).await?;
+    let (asker, params) = share::asked(&mut call).await?;
     for query in &params.queries {
         call.grant.check_index(&query.index_uid)?;
     }
     match params.federation {
-        Some(federation) => federated::answer(&call, params.queries, federation, words).await,
+        Some(federation) => federated::answer(&call, params.queries, federation, asker).await,
         None => each(&call, params.queries).await,
     }
 }

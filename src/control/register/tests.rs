@@ -1,11 +1,14 @@
 //! Numbers that cannot be given, tasks that say they are another's, and the clean-up of the queue.
 
+use std::sync::Arc;
+
 use futures_util::future::join;
 use uuid::Uuid;
 
 use crate::control::testing::{Instance, NO_LIMITS, World, add};
 use crate::control::{ControlChange, FeaturesPatch};
 use crate::network::task::{Origin, TaskNetwork};
+use crate::network::{Network, Remote};
 use crate::tasks::task::{Content, NewTask, Numbering};
 
 fn create(index: &str) -> Content {
@@ -47,6 +50,26 @@ fn nothing_waits_for_a_network_that_nobody_leads() {
     assert_eq!(instance.fates(0..1), ["succeeded@0 1"]);
     assert!(instance.plane.origins.borrow().is_empty());
     assert!(instance.plane.ahead.borrow().is_empty());
+}
+
+/// The leader sends a task again where the answer was lost. When its record had been deleted here, it got an error each time, and
+/// nothing after it was sent.
+#[test]
+fn a_task_of_the_leader_is_known_after_its_deletion() {
+    let instance = World::new().start();
+    let remotes = ["a", "b"].map(|name| (name.to_owned(), Remote::default())).into();
+    let (own_name, leader) = (Some("a".into()), Some("b".into()));
+    instance.plane.use_network(Arc::new(Network { own_name, leader, remotes, ..Network::default() }));
+    let sent = || {
+        let origin = Origin { remote_name: "b".into(), task_uid: 7, network_version: Uuid::nil() };
+        NewTask { network: Some(TaskNetwork::Origin(origin)), ..NewTask::from(create("a")) }
+    };
+    assert_eq!(register(&instance, sent(), None), Ok(0));
+    instance.select(false, &[0]);
+    instance.runtime.settle();
+    assert!(instance.task(0).is_null());
+    assert_eq!(register(&instance, sent(), None), Ok(0));
+    assert!(instance.task(0).is_null() && instance.task(2).is_null());
 }
 
 #[test]

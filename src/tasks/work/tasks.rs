@@ -10,7 +10,7 @@ use crate::control::storage::record::Changes;
 use crate::tasks::task::{BatchUid, Content, Outcome, Status, TaskUid};
 use crate::tasks::worker::{Broken, End, Run};
 
-/// Takes back every waiting task of the set. They end in the batch of the cancelation.
+/// Takes back every waiting task of the set that may be. They end in the batch of the cancelation.
 pub(super) async fn cancel(run: &mut Run<'_>) -> Result<End, Broken> {
     let mut canceled = Vec::new();
     let mut checkpoint = Checkpoint::default();
@@ -18,15 +18,17 @@ pub(super) async fn cancel(run: &mut Run<'_>) -> Result<End, Broken> {
         let Content::TaskCancelation { tasks, .. } = &run.tasks[at].content else { continue };
         let by = run.tasks[at].uid;
         let waiting = tasks & run.plane.queue.borrow().in_status(Status::Enqueued);
+        let canceled_before = canceled.len();
         for uid in &waiting {
             checkpoint.tick(&*run.plane.runtime).await;
             let held = run.plane.queue.borrow().held(TaskUid(uid)).cloned();
-            let Some(mut task) = held.map(Rc::unwrap_or_clone) else { continue };
+            let Some(task) = held.filter(|task| run.plane.may_cancel(task)) else { continue };
+            let mut task = Rc::unwrap_or_clone(task);
             task.status = Status::Canceled;
             task.canceled_by = Some(by);
             canceled.push(task);
         }
-        run.tasks[at].outcome = Outcome::Tasks(waiting.len());
+        run.tasks[at].outcome = Outcome::Tasks((canceled.len() - canceled_before) as u64);
     }
     run.tasks.extend(canceled);
     run.tasks.sort_by_key(|task| task.uid);
@@ -43,18 +45,19 @@ pub(super) async fn cancel(run: &mut Run<'_>) -> Result<End, Broken> {
     Ok(End::Finished)
 }
 
-/// Forgets every finished task of the sets; one that several deletions name counts for the first. Batches without any
-/// task left are forgotten too.
+/// Forgets every finished task of the sets; one that several deletions name counts for the first. A task that another instance
+/// has still to take stays: it could not be sent there any more. Batches without any task left are forgotten too.
 pub(super) async fn forget(run: &mut Run<'_>) -> Result<End, Broken> {
     let finished = {
         let queue = run.plane.queue.borrow();
         [Status::Succeeded, Status::Failed, Status::Canceled].map(|status| queue.in_status(status))
     };
     let mut left = finished.into_iter().fold(RoaringBitmap::new(), |all, set| all | set);
+    let undelivered = run.plane.outbox.pending();
     let mut forgotten = RoaringBitmap::new();
     for task in &mut run.tasks {
         let Content::TaskDeletion { tasks, .. } = &task.content else { continue };
-        let found = tasks & &left;
+        let found = (tasks & &left) - &undelivered;
         left -= &found;
         task.outcome = Outcome::Tasks(found.len());
         forgotten |= found;

@@ -24,6 +24,7 @@ use crate::auth::tenant::join_filters;
 use crate::control::ControlState;
 use crate::http::Method;
 use crate::network::headers::{ASKED_SHARDS, HIT_LINES, HYBRID_SHARE, percent_encode};
+use crate::network::proof::{PROOF, Signed};
 use crate::network::routing::Routing;
 use crate::network::{Remote, failure};
 use crate::outgoing::{Deadlines, Request};
@@ -135,19 +136,28 @@ impl<'a> Ask<'a> {
         let use_network = self.routing.network.leader.is_some().then_some(false);
         let queries: Vec<&QueryParams> = queries.iter().map(|query| &**query).collect();
         let (content_type, body) = share::question(&words, body(&queries, self.federation, use_network));
-        let request = Request::new(Method::Post, url, Deadlines::all(time))
+        let hybrid = self.federation.is_hybrid_share.then_some("true");
+        let (hit_lines, shards) = (percent_encode(name), shards.map(|shards| self.routing.question(shards)));
+        let signed = Signed::sent([Some(&hit_lines), shards.as_deref(), hybrid], content_type, &body);
+        let proof = match &remote.write_api_key {
+            Some(key) => Some(signed.proof(&*self.call.app.runtime, key).await),
+            None => None,
+        };
+        let mut request = Request::new(Method::Post, url, Deadlines::all(time))
             .bearer(remote.search_api_key.as_deref())
             .header(PROXY_HEADER, "true")
-            .header(HIT_LINES, percent_encode(name))
-            .body(content_type, body)
+            .header(HIT_LINES, hit_lines)
             .repeatable();
-        let request = match shards {
-            Some(shards) => request.header(ASKED_SHARDS, self.routing.question(shards)),
-            None => request,
-        };
-        let request = if self.federation.is_hybrid_share { request.header(HYBRID_SHARE, "true") } else { request };
-        let answer = self.call.app.outgoing.fetch(request, ANSWER_BYTES_MAX).await;
-        let answer = answer.map_err(|error| failure::unanswered(name, &error))?;
+        for (header, value) in [(ASKED_SHARDS, shards), (HYBRID_SHARE, hybrid.map(str::to_owned)), (PROOF, proof)] {
+            if let Some(value) = value {
+                request = request.header(header, value);
+            }
+        }
+        let request = request.body(content_type, body);
+        let app = &self.call.app;
+        let answer = app.outgoing.fetch_within(request, ANSWER_BYTES_MAX, &app.shares_room).await;
+        // The share is held until the answer has been read.
+        let (answer, _share) = answer.map_err(|error| failure::unanswered(name, &error))?;
         match failure::refused(name, &answer) {
             Some(error) => Err(error),
             None if answer.headers.get_str("content-type") == Some(share::CONTENT_TYPE) => {

@@ -5,6 +5,9 @@
 //! them in vain. Because everything comes in short pieces, neither side blocks its core with a large page.
 //!
 //! If an instance is asked to use the words of all instances, these come in a line of their own before the query.
+//!
+//! The format shows which words documents contain that the caller may not see, so it is for proven instances only: to others it
+//! does not exist.
 
 use std::sync::Arc;
 
@@ -17,9 +20,12 @@ use shards::search::federated::{Part, PartHit};
 
 use crate::api::decode::{json_body, malformed_payload};
 use crate::api::error::ApiError;
-use crate::api::router::Call;
+use crate::api::router::{Call, Host};
+use crate::api::search::federated::PROXY_HEADER;
 use crate::api::search::params::many::ManyParams;
 use crate::app::App;
+use crate::auth::{Action, authorize};
+use crate::network::proof::{PROOF, Signed};
 
 /// The content type. Another layout is to have another one.
 pub(in crate::api::search) const CONTENT_TYPE: &str = "application/x-skerry-hit-lines";
@@ -47,21 +53,57 @@ pub(super) fn question(words: &[Option<&QueryWords>], body: Vec<u8>) -> (&'stati
     (WITH_WORDS, question)
 }
 
-/// What was asked, by whomever.
+/// Who asks.
+pub(in crate::api::search) enum Asker {
+    /// A client, or an instance that does not prove to be one.
+    Client,
+    /// Another instance of this server, by these words.
+    Instance(GivenWords),
+}
+
+/// What was asked, and by whom.
 ///
 /// # Errors
 /// As [`Call::json`] and [`ManyParams::from_body`].
-pub(in crate::api::search) async fn asked(call: &mut Call<App>) -> Result<(GivenWords, ManyParams), ApiError> {
-    call.read(|content_type, bytes| {
-        if content_type != Some(WITH_WORDS) {
-            return Ok((Vec::new(), ManyParams::from_body(&json_body(content_type, bytes)?)?));
+pub(in crate::api::search) async fn asked(call: &mut Call<App>) -> Result<(Asker, ManyParams), ApiError> {
+    let is_instance = is_instance(call).await;
+    call.read(move |content_type, bytes| {
+        if !is_instance || content_type != Some(WITH_WORDS) {
+            let params = ManyParams::from_body(&json_body(content_type, bytes)?)?;
+            let asker = if is_instance { Asker::Instance(Vec::new()) } else { Asker::Client };
+            return Ok((asker, params));
         }
         let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
         let words = serde_json::from_slice(&bytes[..end]).map_err(|error| malformed_payload("json", error))?;
         let body = json_body(Some(JSON), bytes.get(end + 1..).unwrap_or_default())?;
-        Ok((words, ManyParams::from_body(&body)?))
+        Ok((Asker::Instance(words), ManyParams::from_body(&body)?))
     })
     .await
+}
+
+/// Whether another instance of the network asks, and proves it. Where no keys are in use, nothing is hidden from anybody.
+async fn is_instance(call: &Call<App>) -> bool {
+    let (state, headers) = (call.app.control.state(), &call.request.headers);
+    if !state.features.network || headers.get(PROXY_HEADER) != Some(b"true") || call.grant.is_tenant() {
+        return false;
+    }
+    if state.keys.master_key().is_none() {
+        return true;
+    }
+    let (Some(proof), Ok(body)) = (headers.get_str(PROOF), call.bytes()) else { return false };
+    // The asking instance may have heard of a change of the network that searches do not go by here yet.
+    for network in [&state.routing.network, &state.network] {
+        let own = network.own_name.as_ref().and_then(|name| network.remotes.get(name));
+        let Some(key) = own.and_then(|own| own.write_api_key.as_deref()) else { continue };
+        let bearer = format!("Bearer {key}");
+        let may_write =
+            authorize(Some(bearer.as_bytes()), Action::DocumentsAdd, None, &state.keys, call.app.now()).is_ok();
+        let signed = Signed::received(headers, call.content_type().unwrap_or_default(), body);
+        if may_write && signed.is_proven(&*call.app.runtime, key, proof).await {
+            return true;
+        }
+    }
+    false
 }
 
 /// The first line.

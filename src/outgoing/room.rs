@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 
 /// Room for answers. One that needs more than is left waits until others have gone; only the oldest never waits, so that one
 /// always comes to its end. What is held is therefore at most the room and one answer more.
-pub(super) struct Room {
+pub struct Room {
     left: Cell<u64>,
     next: Cell<u64>,
     /// The answers that are here; the smallest number is the oldest.
@@ -17,7 +17,7 @@ pub(super) struct Room {
 }
 
 /// What one answer has of the room; dropping it gives that back.
-pub(super) struct Share<'a> {
+pub struct Share<'a> {
     room: &'a Room,
     number: u64,
     /// What was taken from the room. The oldest may hold more.
@@ -25,12 +25,13 @@ pub(super) struct Share<'a> {
 }
 
 impl Room {
-    pub(super) fn new(bytes: u64) -> Self {
+    /// Room for so many bytes.
+    pub fn new(bytes: u64) -> Self {
         Self { left: Cell::new(bytes), next: Cell::new(0), present: RefCell::default(), waiting: RefCell::default() }
     }
 
     /// A share for one more answer, of nothing yet.
-    pub(super) fn enter(&self) -> Share<'_> {
+    pub fn enter(&self) -> Share<'_> {
         let number = self.next.get();
         self.next.set(number + 1);
         self.present.borrow_mut().insert(number);
@@ -40,7 +41,7 @@ impl Room {
 
 impl Share<'_> {
     /// Takes so many bytes more, waiting for them.
-    pub(super) async fn grow(&mut self, bytes: u64) {
+    pub async fn grow(&mut self, bytes: u64) {
         let (room, number) = (self.room, self.number);
         let taken = poll_fn(|context| {
             let left = room.left.get();
