@@ -358,7 +358,7 @@ impl PartitionHome {
     /// Rewrites the file without its free pages; bytes before and after.
     pub async fn compact(&self) -> Result<(u64, u64), PartitionError> {
         let before = self.store.file_bytes();
-        self.store.compact().await.map_err(|error| PartitionError::Compact(error.to_string()))?;
+        self.store.compact().await?;
         // As long as the old file is read its bytes are not given back. Requests that began with an older epoch begin anew.
         self.renew_newest();
         let newest = self.readers.borrow_mut().pop_last();
