@@ -120,7 +120,9 @@ impl PartitionHome {
         let loading = async move {
             doing("load vectors into memory");
             // What cannot be read fails the searches that need it, as it does without this.
-            let _ = vectors.preload_whole(&pace).await;
+            if let Err(error) = vectors.preload_whole(&pace).await {
+                tracing::warn!(%error, "cannot load vectors into memory");
+            }
         };
         self.runtime.spawn(Queue::Upkeep, Box::pin(loading));
     }
