@@ -18,8 +18,8 @@ use futures_util::future::{FutureExt, LocalBoxFuture, Shared};
 
 pub use frame::FRAME_BYTES_MAX;
 use frame::{Checksum, Header};
-use reader::{PIECE_BYTES, SegmentHead};
 pub use reader::Visitor;
+use reader::{PIECE_BYTES, SegmentHead};
 
 use crate::io::{Disk, DiskError, DiskFile, OpenMode};
 
@@ -80,7 +80,9 @@ pub enum LogError {
         offset: u64,
     },
     /// The segment was written by another version of the program.
-    #[error("{file}: the log has format version {found}, this program reads version {VERSION}; use the one that wrote it")]
+    #[error(
+        "{file}: the log has format version {found}, this program reads version {VERSION}; use the one that wrote it"
+    )]
     Version {
         /// The segment.
         file: String,

@@ -37,7 +37,9 @@ impl CompactError {
     /// The file operation that failed, if that was the cause.
     pub fn disk(&self) -> Option<&DiskError> {
         match self {
-            Self::Disk(error) | Self::Open(OpenError::Disk(error)) | Self::Commit(CommitError::Disk(error)) => Some(error),
+            Self::Disk(error) | Self::Open(OpenError::Disk(error)) | Self::Commit(CommitError::Disk(error)) => {
+                Some(error)
+            }
             _ => None,
         }
     }
