@@ -193,3 +193,20 @@ async fn serve_tls(net: Rc<CoreNet>, watch: WatchGuard, stream: Stream, tls: Cor
         Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// The caller waits for addresses; waiting here as well once made a mistake cost twice the time.
+    #[test]
+    fn an_address_in_use_is_reported_at_once() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap().to_string();
+        let began = Instant::now();
+        assert!(matches!(bind(&address, 1), Err(BindError::InUse { .. })));
+        assert!(began.elapsed() < Duration::from_secs(1));
+    }
+}
