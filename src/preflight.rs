@@ -43,13 +43,13 @@ pub enum PreflightError {
     },
     /// The database directory is that of another program.
     #[error(
-        "`{}` holds a database of Meilisearch {version}, which Skerry cannot read: create a dump with Meilisearch, then start with another \
-         `--db-path` and `--import-dump`", path.display()
+        "`{}` holds another program's database (Meilisearch's{}), which Skerry cannot read: create a dump with Meilisearch, then start with another \
+         `--db-path` and `--import-dump`", path.display(), if version.is_empty() { String::new() } else { format!(", version {version}") }
     )]
     OtherDatabase {
         /// The directory.
         path: PathBuf,
-        /// What its version file says.
+        /// What its version file says; empty where there is none.
         version: String,
     },
     /// The database directory cannot be made or opened.
@@ -223,7 +223,10 @@ mod tests {
         File::create(path.join("tasks/data.mdb")).unwrap();
         File::create(path.join("VERSION")).unwrap().write_all(b"1.41.0\n").unwrap();
         let error = check_database(path).unwrap_err().to_string();
-        assert!(error.contains("1.41.0") && error.contains("--import-dump"), "{error}");
+        assert!(error.contains("(Meilisearch's, version 1.41.0)") && error.contains("--import-dump"), "{error}");
+        std::fs::remove_file(path.join("VERSION")).unwrap();
+        let error = check_database(path).unwrap_err().to_string();
+        assert!(error.contains("(Meilisearch's), which"), "{error}");
         File::create(store_path(path)).unwrap();
         assert!(check_database(path).is_ok(), "both are there: ours is used");
     }

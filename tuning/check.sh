@@ -8,6 +8,11 @@ major=${kernel%%.*}; rest=${kernel#*.}; minor=${rest%%.*}; minor=${minor%%[!0-9]
 if [ "$major" -gt 5 ] || { [ "$major" -eq 5 ] && [ "$minor" -ge 8 ]; }; then say ok "kernel $kernel"
 else say missing "kernel $kernel: io_uring needs 5.8 or later"; bad=1; fi
 disabled=$(cat /proc/sys/kernel/io_uring_disabled 2>/dev/null || echo 0)
+# With 1, root and the members of a group may use it.
+group=$(cat /proc/sys/kernel/io_uring_group 2>/dev/null || echo -1)
+if [ "$disabled" = 1 ]; then
+  case " $(id -u) $(id -G) " in " 0 "*|*" $group "*) disabled=0;; esac
+fi
 case $disabled in 0) say ok "io_uring allowed";; *) say missing "kernel.io_uring_disabled is $disabled: sysctl kernel.io_uring_disabled=0"; bad=1;; esac
 lock=$(ulimit -l)
 if [ "$lock" = unlimited ] || [ "$lock" -ge 65536 ]; then say ok "memory that may be locked: $lock KiB"

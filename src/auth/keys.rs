@@ -53,6 +53,22 @@ impl IndexPattern {
         }
     }
 
+    /// What stands for the indexes of both, if there are any.
+    pub fn intersection(&self, other: &IndexPattern) -> Option<IndexPattern> {
+        if self.covers(other) {
+            return Some(other.clone());
+        }
+        other.covers(self).then(|| self.clone())
+    }
+
+    /// Whether it stands for every index that the other stands for.
+    pub fn covers(&self, other: &IndexPattern) -> bool {
+        match self.text.strip_suffix('*') {
+            Some(stem) => other.text.strip_suffix('*').unwrap_or(&other.text).starts_with(stem),
+            None => self.text == other.text,
+        }
+    }
+
     /// Greater for what says more: a whole name before any beginning, a longer beginning before a shorter one.
     pub fn specificity(&self) -> (bool, usize) {
         (!self.text.ends_with('*'), self.text.len())

@@ -256,6 +256,10 @@ impl From<ControlError> for ApiError {
                 ErrorCode::NoSpaceLeftOnDevice,
                 "There is no more space left on the device. Free some and try again.",
             ),
+            ControlError::TooManyFiles => ApiError::new(
+                ErrorCode::TooManyOpenFiles,
+                "Too many files are open. Raise the limit (`ulimit -n`, or `LimitNOFILE=` of the unit) and try again.",
+            ),
             other => ApiError::internal(other),
         }
     }

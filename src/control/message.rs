@@ -108,6 +108,9 @@ pub enum ControlError {
     /// The disk is full.
     #[error("no space left on device")]
     OutOfSpace,
+    /// No more files may be open.
+    #[error("too many open files")]
+    TooManyFiles,
     /// The disk refused otherwise. The message names the operation.
     #[error("{0}")]
     Storage(String),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use shards::engine::{DocumentsQuery, IndexView};
 use shards::error::UserError;
+use shards::runtime::Nanos;
 
 use super::{ExportIndexes, ExportRequest, Exported};
 use crate::api::settings::{GatedFeatures, export_all};
@@ -22,7 +23,9 @@ const DOCUMENTS_STEP: &str = "exporting documents";
 /// Time for one request. A target answers documents only when it has checked and stored them all.
 const DEADLINES: Deadlines =
     Deadlines { connect: Duration::from_secs(5), idle: Duration::from_secs(60), total: Duration::from_secs(600) };
-/// How long a request is tried again and again.
+/// How long a target that cannot be reached is tried: a wrong address must not hold up the other tasks for long.
+const UNREACHABLE_TIME: Duration = Duration::from_secs(25);
+/// How long a request is tried that a target takes and cannot answer.
 const RETRY_TIME: Duration = Duration::from_secs(15 * 60);
 /// The first pause between two tries.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
@@ -186,20 +189,21 @@ impl<'a> Sender<'a> {
     /// Makes a request, again and again while the other server cannot be reached or is not able to answer.
     async fn try_until(&self, request: Request) -> Result<WholeResponse, IndexError> {
         let runtime = &self.plane.runtime;
-        let give_up = runtime.now().after(RETRY_TIME);
+        let mut patience = Patience::new(runtime.now());
         let mut pause = PAUSE_FIRST;
         loop {
             let answer = self.plane.outgoing.fetch(request.clone(), ANSWER_BYTES_MAX).await;
-            let failure = match answer {
+            let (failure, is_unreachable) = match answer {
                 Ok(answer) if matches!(answer.status, 408 | 429 | 500 | 502 | 503 | 504) => {
                     let (_, message) = error_of(&answer);
-                    format!("the target answers {}: {message}", answer.status)
+                    (format!("the target answers {}: {message}", answer.status), false)
                 }
                 Ok(answer) => return Ok(answer),
-                Err(error) if error.is_transient() => error.to_string(),
+                Err(error) if error.is_transient() => (error.to_string(), error.is_unreachable()),
                 Err(error) => return Err(failed(error.to_string())),
             };
-            if runtime.now().after(pause) >= give_up {
+            let now = runtime.now();
+            if now.after(pause) >= patience.end(now, is_unreachable) {
                 return Err(failed(failure));
             }
             tracing::warn!(cause = failure, "retrying a request of an export");
@@ -216,6 +220,30 @@ impl<'a> Sender<'a> {
             let steps = steps.iter().map(|(step, finished, total)| ((*step).to_owned(), *finished, *total));
             processing.progress.steps.extend(steps);
         }
+    }
+}
+
+/// Until when a request is tried.
+struct Patience {
+    began: Nanos,
+    /// Since when nobody has been reached.
+    unreachable_since: Option<Nanos>,
+}
+
+impl Patience {
+    fn new(now: Nanos) -> Self {
+        Self { began: now, unreachable_since: None }
+    }
+
+    /// Until when to try after a failure.
+    fn end(&mut self, now: Nanos, is_unreachable: bool) -> Nanos {
+        let end = self.began.after(RETRY_TIME);
+        if !is_unreachable {
+            self.unreachable_since = None;
+            return end;
+        }
+        let since = *self.unreachable_since.get_or_insert(now);
+        end.min(since.after(UNREACHABLE_TIME))
     }
 }
 
@@ -256,4 +284,22 @@ fn internal(error: IndexError) -> IndexError {
 
 fn unpackable(error: io::Error) -> IndexError {
     failed(format!("packing documents: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A dead address once held up the task queue for a quarter of an hour.
+    #[test]
+    fn an_unreachable_target_is_soon_given_up_a_busy_one_is_not() {
+        let at = |seconds| Nanos(0).after(Duration::from_secs(seconds));
+        let mut patience = Patience::new(at(0));
+        assert_eq!(patience.end(at(1), false), at(900), "it answers");
+        assert_eq!(patience.end(at(100), true), at(125));
+        assert_eq!(patience.end(at(110), true), at(125));
+        assert_eq!(patience.end(at(115), false), at(900), "it is back");
+        assert_eq!(patience.end(at(120), true), at(145));
+        assert_eq!(patience.end(at(890), true), at(145));
+    }
 }

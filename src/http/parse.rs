@@ -314,8 +314,8 @@ enum BodyState {
     DataReturn,
     /// After the CR behind a chunk's data.
     DataLineFeed,
-    /// In the trailers; `line` bytes of the current line, `seen` of all.
-    Trailer { line: usize, seen: usize },
+    /// In the trailers; `line` bytes of the current line, `seen` of all; whether the line's name has ended.
+    Trailer { line: usize, seen: usize, is_named: bool },
     /// After the CR of a trailer line.
     TrailerLineFeed { line: usize, seen: usize },
     /// The body is complete.
@@ -384,14 +384,20 @@ impl BodyState {
                 Ok(BodyState::Extension { size, seen: seen + 1 })
             }
             (BodyState::Extension { .. }, _) => Err(ParseError::Malformed("the extension of a chunk is invalid")),
-            (BodyState::SizeLineFeed { size: 0 }, b'\n') => Ok(BodyState::Trailer { line: 0, seen: 0 }),
+            (BodyState::SizeLineFeed { size: 0 }, b'\n') => {
+                Ok(BodyState::Trailer { line: 0, seen: 0, is_named: false })
+            }
             (BodyState::SizeLineFeed { size }, b'\n') => Ok(BodyState::Data { left: size }),
             (BodyState::DataReturn, b'\r') => Ok(BodyState::DataLineFeed),
             (BodyState::DataLineFeed, b'\n') => Ok(BodyState::Size { digits: 0, size: 0 }),
-            (BodyState::Trailer { line, seen }, b'\r') => Ok(BodyState::TrailerLineFeed { line, seen }),
-            (BodyState::Trailer { line, seen }, byte) => trailer_byte(line, seen, byte),
+            (BodyState::Trailer { line, seen, is_named }, b'\r') if is_named || line == 0 => {
+                Ok(BodyState::TrailerLineFeed { line, seen })
+            }
+            (BodyState::Trailer { line, seen, is_named }, byte) => trailer_byte(line, seen, is_named, byte),
             (BodyState::TrailerLineFeed { line: 0, .. }, b'\n') => Ok(BodyState::Done),
-            (BodyState::TrailerLineFeed { seen, .. }, b'\n') => Ok(BodyState::Trailer { line: 0, seen }),
+            (BodyState::TrailerLineFeed { seen, .. }, b'\n') => {
+                Ok(BodyState::Trailer { line: 0, seen, is_named: false })
+            }
             _ => Err(ParseError::Malformed("a chunk does not end with CR and LF")),
         }
     }
@@ -411,15 +417,16 @@ fn size_byte(digits: usize, size: u64, byte: u8) -> Result<BodyState, ParseError
     }
 }
 
-/// Trailers are read and thrown away, but they may not begin with a blank (a folded line) nor hold control bytes.
-fn trailer_byte(line: usize, seen: usize, byte: u8) -> Result<BodyState, ParseError> {
-    if !is_line_byte(byte) || (line == 0 && !is_token_byte(byte)) {
+/// Trailers are read and thrown away, but each has a name and a colon, and no control bytes.
+fn trailer_byte(line: usize, seen: usize, is_named: bool, byte: u8) -> Result<BodyState, ParseError> {
+    let ends_name = !is_named && line > 0 && byte == b':';
+    if !(ends_name || if is_named { is_line_byte(byte) } else { is_token_byte(byte) }) {
         return Err(ParseError::Malformed("a trailer is invalid"));
     }
     if seen >= CHUNK_LINE_BYTES_MAX {
         return Err(ParseError::HeadTooLarge);
     }
-    Ok(BodyState::Trailer { line: line + 1, seen: seen + 1 })
+    Ok(BodyState::Trailer { line: line + 1, seen: seen + 1, is_named: is_named || ends_name })
 }
 
 fn is_line_byte(byte: u8) -> bool {

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_lite::future::or;
 use futures_util::future::poll_fn;
@@ -32,9 +32,6 @@ const DRAIN_MAX: Duration = Duration::from_secs(5);
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// The pause after an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// How long the sockets of a server that was killed may outlive it.
-const TAKEDOWN_MAX: Duration = Duration::from_secs(2);
 
 /// Why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -103,27 +100,11 @@ fn bind_all(address: SocketAddr, core_count: u16) -> Result<(Vec<Socket>, Socket
         _ => BindError::Refused { address, source },
     };
     // This socket closes at once; while another server listens, binding it fails.
-    let probe = probe(address).map_err(failure)?;
+    let probe = bind_one(address, false).map_err(failure)?;
     let local = probe.local_addr().map_err(failure)?.as_socket().unwrap_or(address);
     drop(probe);
     let sockets = (0..core_count).map(|_| bind_one(local, core_count > 1)).collect::<Result<_, _>>();
     Ok((sockets.map_err(failure)?, local))
-}
-
-/// Binds alone. A server that was just killed may still seem to listen: the kernel takes down its rings, and the sockets
-/// they hold, after the process has ended.
-fn probe(address: SocketAddr) -> io::Result<Socket> {
-    let until = Instant::now() + TAKEDOWN_MAX;
-    loop {
-        match bind_one(address, false) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
-                // No executor runs yet.
-                #[allow(clippy::disallowed_methods)]
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            other => return other,
-        }
-    }
 }
 
 fn bind_one(address: SocketAddr, shared: bool) -> io::Result<Socket> {
@@ -210,5 +191,22 @@ async fn serve_tls(net: Rc<CoreNet>, watch: WatchGuard, stream: Stream, tls: Cor
     match tls::accept(&tls, &watch, stream).await {
         Ok(stream) => serve(net, watch, stream).await,
         Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// The caller waits for addresses; waiting here as well once made a mistake cost twice the time.
+    #[test]
+    fn an_address_in_use_is_reported_at_once() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap().to_string();
+        let began = Instant::now();
+        assert!(matches!(bind(&address, 1), Err(BindError::InUse { .. })));
+        assert!(began.elapsed() < Duration::from_secs(1));
     }
 }

@@ -82,6 +82,14 @@ impl SendError {
         )
     }
 
+    /// Whether nobody was reached: a wrong address fails so each time.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(
+            self,
+            Self::Forbidden { .. } | Self::Resolve { .. } | Self::Connect(_) | Self::TimedOut(Phase::Connect)
+        )
+    }
+
     /// Whether a deadline passed.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut(_))

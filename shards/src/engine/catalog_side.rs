@@ -353,7 +353,7 @@ impl Engine {
                 let chosen = match all_done(chosen).await {
                     Ok(chosen) => chosen,
                     Err(EngineError::User(error)) => return Err(OpError::User(error)),
-                    Err(error) => return Err(OpError::Partition(PartitionError::Elsewhere(error.to_string()))),
+                    Err(error) => return Err(OpError::Partition(PartitionError::Elsewhere(Box::new(error)))),
                 };
                 draft.delete_chosen(chosen.into_iter().flatten()).await
             }

@@ -120,7 +120,9 @@ impl PartitionHome {
         let loading = async move {
             doing("load vectors into memory");
             // What cannot be read fails the searches that need it, as it does without this.
-            let _ = vectors.preload_whole(&pace).await;
+            if let Err(error) = vectors.preload_whole(&pace).await {
+                tracing::warn!(%error, "cannot load vectors into memory");
+            }
         };
         self.runtime.spawn(Queue::Upkeep, Box::pin(loading));
     }
@@ -358,7 +360,7 @@ impl PartitionHome {
     /// Rewrites the file without its free pages; bytes before and after.
     pub async fn compact(&self) -> Result<(u64, u64), PartitionError> {
         let before = self.store.file_bytes();
-        self.store.compact().await.map_err(|error| PartitionError::Compact(error.to_string()))?;
+        self.store.compact().await?;
         // As long as the old file is read its bytes are not given back. Requests that began with an older epoch begin anew.
         self.renew_newest();
         let newest = self.readers.borrow_mut().pop_last();

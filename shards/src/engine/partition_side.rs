@@ -86,7 +86,9 @@ impl Engine {
         let home = PartitionHome::open(self.runtime.clone(), place.partition, path, share.epoch).await?;
         if self.config.preload_graphs {
             // A graph that cannot be read fails the searches that need it, as it does without this, and not the index.
-            let _ = home.preload_graphs().await;
+            if let Err(error) = home.preload_graphs().await {
+                tracing::warn!(%error, "cannot load a graph of vectors into memory");
+            }
         }
         home.publish(share);
         let answer = Answer::PartitionOpened(home.documents(), home.store().used_bytes());

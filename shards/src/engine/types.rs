@@ -203,6 +203,7 @@ impl From<PartitionError> for EngineError {
             PartitionError::Commit(CommitError::Disk(disk)) => Some(disk),
             PartitionError::Open(OpenError::Disk(disk)) => Some(disk),
             PartitionError::Disk(disk) => Some(disk),
+            PartitionError::Compact(error) => error.disk(),
             _ => None,
         };
         match disk {
@@ -212,6 +213,7 @@ impl From<PartitionError> for EngineError {
         }
         match error {
             PartitionError::User(error) => Self::User(error),
+            PartitionError::Elsewhere(error) => *error,
             other => Self::Storage(other.to_string()),
         }
     }

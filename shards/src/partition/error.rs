@@ -1,10 +1,11 @@
 //! Why a partition could not be read or written.
 
 use storage_engine::vector;
-use storage_engine::{CommitError, DiskError, OpenError, ReadError, WriteError};
+use storage_engine::{CommitError, CompactError, DiskError, OpenError, ReadError, WriteError};
 
 use crate::document::json::JsonError;
 use crate::document::record::DamagedRecord;
+use crate::engine::EngineError;
 use crate::error::UserError;
 use crate::facets::FacetError;
 use crate::facets::columns::ColumnError;
@@ -33,7 +34,7 @@ pub enum PartitionError {
     Column(#[from] ColumnError),
     /// The file could not be compacted.
     #[error("compaction failed: {0}")]
-    Compact(String),
+    Compact(#[from] CompactError),
     /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -42,7 +43,7 @@ pub enum PartitionError {
     Vectors(String),
     /// Another partition could not be read.
     #[error("{0}")]
-    Elsewhere(String),
+    Elsewhere(Box<EngineError>),
     /// No state of the partition is being built; the batch was aborted in between.
     #[error("no state of the partition is being built")]
     NotBegun,

@@ -187,11 +187,6 @@ impl QueryGraph {
         node.terms().map(|term| self.drop_ranks[term]).try_fold(0, |rank, term| term.map(|term| rank.max(term)))
     }
 
-    /// The last turn at which something may be dropped.
-    pub fn rank_max(&self) -> u8 {
-        self.drop_ranks.iter().flatten().copied().max().unwrap_or(0)
-    }
-
     /// What to look up in each partition, for the nodes in their order; documents of the network shard `shard` are counted, if
     /// one is given.
     pub fn questions(&self, shard: Option<&Arc<str>>) -> Vec<NodeQuestion> {

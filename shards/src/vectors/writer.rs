@@ -174,14 +174,6 @@ impl VectorsWriter {
         Ok(old.fields().filter(text).eq(new.fields().filter(text)))
     }
 
-    /// Whether any document's text must be looked at.
-    pub fn wants_texts(&self) -> bool {
-        let wants = |work: &Work| {
-            [&work.wanted.forced, &work.wanted.changed, &work.wanted.recheck].iter().any(|set| !set.is_empty())
-        };
-        self.works.values().any(wants)
-    }
-
     /// The next documents that an embedder's host must look at, from a number on; some `bytes` of records at most, and at
     /// least one document where there is any.
     ///

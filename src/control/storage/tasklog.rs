@@ -209,6 +209,7 @@ fn decode(frame: &[u8]) -> Result<(Task, usize), ControlError> {
 fn append_failed(error: LogError) -> ControlError {
     match error {
         LogError::Disk(DiskError::NoSpace { .. }) => ControlError::OutOfSpace,
+        LogError::Disk(DiskError::TooManyFiles { .. }) => ControlError::TooManyFiles,
         error => ControlError::Storage(format!("writing the task log: {error}")),
     }
 }

@@ -195,6 +195,10 @@ fn chunk_syntax_is_strict() {
         "4;a\nb",
         "0\r\n folded\r\n\r\n",
         "0\r\nA\nB",
+        "0\r\nno colon\r\n\r\n",
+        "0\r\nA: b\r\nname\r\n\r\n",
+        "0\r\n: no name\r\n\r\n",
+        "0\r\nblank : x\r\n\r\n",
         "0\r\n\rx",
     ] {
         assert!(read_body(Framing::Chunked, bad.as_bytes(), 1).is_err(), "{bad:?}");

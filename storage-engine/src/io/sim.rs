@@ -26,6 +26,8 @@ pub struct Faults {
     pub capacity: Option<u64>,
     /// This sync, counted from 0, fails, and what it should have made durable is forgotten.
     pub failing_sync: Option<u64>,
+    /// Files cannot be mapped.
+    pub failing_views: bool,
 }
 
 #[derive(Clone)]
@@ -344,6 +346,10 @@ impl DiskFile for SimFile {
     }
 
     fn view(&self) -> Result<View, DiskError> {
+        if self.disk.0.faults.get().failing_views {
+            let path = self.path.display().to_string();
+            return Err(DiskError::Failed { path, what: "map", reason: "cannot allocate memory".into() });
+        }
         Ok(Rc::new(self.content.borrow().live.clone()))
     }
 }

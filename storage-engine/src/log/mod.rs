@@ -18,8 +18,8 @@ use futures_util::future::{FutureExt, LocalBoxFuture, Shared};
 
 pub use frame::FRAME_BYTES_MAX;
 use frame::{Checksum, Header};
-use reader::PIECE_BYTES;
 pub use reader::Visitor;
+use reader::{PIECE_BYTES, SegmentHead};
 
 use crate::io::{Disk, DiskError, DiskFile, OpenMode};
 
@@ -79,7 +79,17 @@ pub enum LogError {
         /// Bytes from the start of the log.
         offset: u64,
     },
-    /// Nothing whole lies at this position.
+    /// The segment was written by another version of the program.
+    #[error(
+        "{file}: the log has format version {found}, this program reads version {VERSION}; use the one that wrote it"
+    )]
+    Version {
+        /// The segment.
+        file: String,
+        /// Its format version.
+        found: u32,
+    },
+    /// No frame lies at this position.
     #[error("there is no frame at byte {0} of the log")]
     NoFrame(u64),
     /// The frame is longer than [`FRAME_BYTES_MAX`].
@@ -145,7 +155,7 @@ impl Log {
     /// visitor was shown until then does not count.
     ///
     /// # Errors
-    /// [`LogError::Disk`]; [`LogError::Damaged`] for damage that no power cut explains.
+    /// [`LogError::Disk`]; [`LogError::Damaged`] for damage that no power cut explains; [`LogError::Version`].
     pub async fn open(
         disk: Rc<dyn Disk>,
         dir: &Path,
@@ -170,9 +180,16 @@ impl Log {
         for (at, start) in starts.iter().copied().enumerate() {
             let path = segment_path(dir, start);
             let file = disk.open(&path, OpenMode::Existing).await?;
-            let whole = reader::read_segment(&*file, start, piece_bytes, visitor).await?;
-            let last = at + 1 == starts.len();
             let damaged = |offset| LogError::Damaged { file: path.display().to_string(), offset };
+            let whole = match reader::read_segment(&*file, start, piece_bytes, visitor).await? {
+                SegmentHead::Whole(bytes) => bytes,
+                SegmentHead::Torn => 0,
+                SegmentHead::Damaged => return Err(damaged(start)),
+                SegmentHead::Version(found) => {
+                    return Err(LogError::Version { file: path.display().to_string(), found });
+                }
+            };
+            let last = at + 1 == starts.len();
             let position = start + whole.max(SEGMENT_HEADER_BYTES) - SEGMENT_HEADER_BYTES;
             if !last && starts.get(at + 1) != Some(&position) {
                 return Err(damaged(start + whole));
@@ -378,6 +395,8 @@ impl Log {
         header.extend_from_slice(&VERSION.to_le_bytes());
         header.extend_from_slice(&[0; 4]);
         file.write_at(0, header).await?;
+        // Before any frame: a wrong header in front of a frame is then damage, never a power cut.
+        file.sync().await?;
         self.0.disk.sync_dir(&self.0.dir).await?;
         Ok(file)
     }
@@ -385,7 +404,8 @@ impl Log {
     /// The content of a frame.
     ///
     /// # Errors
-    /// [`LogError::NoFrame`] when nothing whole is there, as after its segment was removed.
+    /// [`LogError::NoFrame`] when nothing is there, as after its segment was removed; [`LogError::Damaged`] when the bytes are
+    /// not those that were written.
     pub async fn read(&self, position: Position) -> Result<Vec<u8>, LogError> {
         self.read_behind(position, 0).await
     }
@@ -399,9 +419,9 @@ impl Log {
         let found = {
             let segments = self.0.segments.borrow();
             let at = segments.partition_point(|segment| segment.start <= position.offset);
-            at.checked_sub(1).map(|at| (segments[at].start, segments[at].file.clone()))
+            at.checked_sub(1).map(|at| (segments[at].start, segments[at].file.clone(), segments[at].path.clone()))
         };
-        let Some((start, file)) = found else { return Err(missing) };
+        let Some((start, file, path)) = found else { return Err(missing) };
         let (at, len) = (SEGMENT_HEADER_BYTES + position.offset - start, position.len as usize);
         let header_bytes = frame::HEADER_BYTES as u64;
         if file.len() < at + header_bytes + len as u64 || skipped > len {
@@ -415,7 +435,10 @@ impl Log {
         let mut sum = Checksum::new(len, position.offset, synced);
         sum.add(&head).await;
         sum.add(&rest).await;
-        if sum.header(len, synced) == header { Ok(rest) } else { Err(missing) }
+        if sum.header(len, synced) == header {
+            return Ok(rest);
+        }
+        Err(LogError::Damaged { file: path.display().to_string(), offset: position.offset })
     }
 
     /// Removes the segments in which every frame lies before `offset`. When that is all of them and the last one is long, an

@@ -121,25 +121,46 @@ impl<W: Fn(&[u8]) -> usize> Head<W> {
     }
 }
 
-/// Shows the visitor a segment's frames up to the first that is not whole; how many bytes of the file they take, its header
-/// included.
+/// What a segment begins with.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum SegmentHead {
+    /// A header of this version, and frames: they take so many bytes of the file, the header included.
+    Whole(u64),
+    /// A header of another format version.
+    Version(u32),
+    /// No header, although a frame follows. A segment's header is durable before its first frame is written.
+    Damaged,
+    /// No header and no frame: the segment was interrupted while it was created.
+    Torn,
+}
+
+/// Shows the visitor a segment's frames up to the first that is not whole.
 pub(super) async fn read_segment(
     file: &dyn DiskFile,
     start: u64,
     piece_bytes: usize,
     visitor: &mut dyn Visitor,
-) -> Result<u64, DiskError> {
+) -> Result<SegmentHead, DiskError> {
     let mut pieces = Pieces::new(file, 0, piece_bytes);
-    let header = pieces.take_array::<{ SEGMENT_HEADER_BYTES as usize }>().await?;
-    if header.is_none_or(|header| header[..8] != MAGIC || header[8..12] != VERSION.to_le_bytes()) {
-        return Ok(0);
+    let Some(header) = pieces.take_array::<{ SEGMENT_HEADER_BYTES as usize }>().await? else {
+        return Ok(SegmentHead::Torn);
+    };
+    let [.., v0, v1, v2, v3, _, _, _, _] = header;
+    let version = u32::from_le_bytes([v0, v1, v2, v3]);
+    let is_marked = header[..8] == MAGIC;
+    if !is_marked || version == 0 {
+        let first = pieces.take_frame(start, |_| 0).await?;
+        return Ok(if first.is_some() { SegmentHead::Damaged } else { SegmentHead::Torn });
+    }
+    if version != VERSION {
+        return Ok(SegmentHead::Version(version));
     }
     let mut end = start;
     while let Some((position, head)) = pieces.take_frame(end, |head| visitor.wanted(head)).await? {
         end = position.end();
         visitor.frame(position, head);
     }
-    Ok(SEGMENT_HEADER_BYTES + end - start)
+    Ok(SegmentHead::Whole(SEGMENT_HEADER_BYTES + end - start))
 }
 
 /// Whether somewhere in the file from byte `from` on, which lies at `position` in the log, there is a frame that was written when

@@ -351,3 +351,40 @@ fn damaged_logs_give_no_wrong_frames() {
         assert_eq!(block_on(log.read(position)).expect("it is there"), b"more");
     }
 }
+
+/// A last segment that another version wrote, or whose header is damaged, once was deleted with the frames in it.
+#[test]
+fn a_segment_with_another_header_is_refused_and_left_alone() {
+    let options = LogOptions { segment_bytes: 1 << 20 };
+    let path = segment_path(Path::new("log"), 0);
+    let opened_with = |change: fn(&mut Vec<u8>)| {
+        let disk = MemDisk::new();
+        let (log, _) = block_on(open_whole(disk.clone(), options)).expect("it opens");
+        block_on(log.append(vec![b"acknowledged".to_vec()])).expect("it is appended");
+        let mut bytes = disk.bytes(&path).expect("the segment is there");
+        change(&mut bytes);
+        disk.put(&path, bytes.clone());
+        let error = block_on(open_whole(disk.clone(), options)).err();
+        assert_eq!(disk.bytes(&path), Some(bytes));
+        error
+    };
+    let file = path.display().to_string();
+    assert_eq!(opened_with(|bytes| bytes[8] = 2), Some(LogError::Version { file: file.clone(), found: 2 }));
+    assert_eq!(opened_with(|bytes| bytes[8] = 0), Some(LogError::Damaged { file: file.clone(), offset: 0 }));
+    assert_eq!(opened_with(|bytes| bytes[3] ^= 1), Some(LogError::Damaged { file, offset: 0 }));
+}
+
+/// Damage found while a frame is read was once reported like a frame that was never there.
+#[test]
+fn a_damaged_frame_that_is_read_is_named() {
+    let disk = MemDisk::new();
+    let (log, _) = open(&disk);
+    let position = block_on(log.append(vec![b"content".to_vec()])).expect("it is appended");
+    let path = segment_path(Path::new("log"), 0);
+    let segment = block_on(disk.open(&path, OpenMode::Existing)).expect("the segment is there");
+    block_on(segment.write_at(40, b"C".to_vec())).expect("it is written");
+    let file = path.display().to_string();
+    assert_eq!(block_on(log.read(position)), Err(LogError::Damaged { file, offset: position.offset }));
+    let missing = Position { offset: 1000, len: 1 };
+    assert_eq!(block_on(log.read(missing)), Err(LogError::NoFrame(1000)));
+}

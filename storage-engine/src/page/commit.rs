@@ -117,6 +117,9 @@ async fn write_pages(
             Err(DiskError::NoSpace { .. }) => file.set_len(need).await?,
             other => other?,
         }
+        // Maps the file at its new length. Once the meta page is durable nothing may fail any more: the caller would take the
+        // state for lost that the next start finds.
+        file.view()?;
     }
     let mut pieces: Vec<Piece> = Vec::new();
     let mut gone_through = 0;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::read::ReadTree;
 use super::store::{InFlight, PageStore, Shared, StoreFile, StoreOptions};
-use super::{OpenError, PageNo, TREES_MAX, TreeId, WriteError};
+use super::{CommitError, OpenError, PageNo, TREES_MAX, TreeId, WriteError};
 use crate::io::DiskError;
 
 /// Changes gathered in memory before they are committed to the new file.
@@ -27,10 +27,22 @@ pub enum CompactError {
     Write(#[from] WriteError),
     /// The new file could not be committed.
     #[error(transparent)]
-    Commit(#[from] super::CommitError),
+    Commit(#[from] CommitError),
     /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
+}
+
+impl CompactError {
+    /// The file operation that failed, if that was the cause.
+    pub fn disk(&self) -> Option<&DiskError> {
+        match self {
+            Self::Disk(error) | Self::Open(OpenError::Disk(error)) | Self::Commit(CommitError::Disk(error)) => {
+                Some(error)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The only turn to write, given back when dropped.
@@ -72,7 +84,14 @@ impl PageStore {
         if self.epoch() == 0 {
             return Ok(());
         }
-        let fresh = self.write_copy(&fresh_path).await?;
+        let fresh = match self.write_copy(&fresh_path).await {
+            Ok(fresh) => fresh,
+            Err(error) => {
+                // A full device needs the space at once; what stays is removed by the next compaction.
+                let _ = shared.disk.remove_file(&fresh_path).await;
+                return Err(error);
+            }
+        };
         // A failure from here on leaves it open which file has the name after a crash: commits to either could be lost.
         let in_flight = InFlight::new(shared.clone());
         shared.disk.rename(&fresh_path, &shared.path).await?;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::meta::{Meta, Root};
 use super::node::{HEADER_BYTES, KIND_BRANCH, KIND_LEAF, KIND_RUN, NodeRef, PageRef, ValueRef};
 use super::store::{Shared, StoreFile};
-use super::{Cursor, PAGE_BYTES, PageNo, ReadError, TREES_MAX, TreeId};
+use super::{Cursor, PAGE_BYTES, PageNo, ReadError, TreeId};
 use crate::io::View;
 
 /// Where nodes and runs come from.
@@ -134,7 +134,7 @@ impl Source for Snapshot {
 
     fn root(&self, tree: TreeId) -> Root {
         let none = Root { page: PageNo::NONE, entries: 0 };
-        self.0.meta.roots.get(usize::from(tree.0)).copied().filter(|_| usize::from(tree.0) < TREES_MAX).unwrap_or(none)
+        self.0.meta.roots.get(usize::from(tree.0)).copied().unwrap_or(none)
     }
 
     fn file(&self) -> &str {

@@ -181,3 +181,21 @@ fn a_refused_addition_leaves_no_primary_key() {
         assert_eq!((outcomes[0], view.primary_key.as_deref()), (Ok(OpOutcome { documents: 1, named: 1 }), Some("id")));
     });
 }
+
+/// A full disk that was met elsewhere, or by a compaction, once became a task that failed with `internal`.
+#[test]
+fn a_full_disk_stays_one_wherever_it_was_met() {
+    use crate::partition::PartitionError;
+    use storage_engine::{CommitError, CompactError, DiskError, OpenError};
+    let full = || DiskError::NoSpace { path: "p.store".into() };
+    for error in [
+        PartitionError::Compact(full().into()),
+        PartitionError::Compact(CommitError::from(full()).into()),
+        PartitionError::Compact(OpenError::from(full()).into()),
+        PartitionError::Elsewhere(Box::new(EngineError::NoSpace)),
+    ] {
+        assert!(matches!(EngineError::from(error), EngineError::NoSpace));
+    }
+    let busy = CompactError::from(DiskError::TooManyFiles { path: "p.store".into() });
+    assert!(matches!(EngineError::from(PartitionError::Compact(busy)), EngineError::TooManyFiles));
+}

@@ -1,7 +1,9 @@
 //! Reads the columns of one snapshot.
 
+use std::borrow::Cow;
 use std::ops::{Bound, ControlFlow};
 
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use roaring::RoaringBitmap;
 use storage_engine::TreeId;
 use storage_engine::vector::Pace;
@@ -118,6 +120,22 @@ impl<'a> Columns<'a> {
         let finder = memchr::memmem::Finder::new(part);
         let before = keys::after_field(field);
         let accepts = |key: &[u8]| keys::string_of(key).is_some_and(|value| finder.find(&value).is_some());
+        self.between(FACET_STRINGS, &keys::field(field), before.as_deref(), accepts, pace).await
+    }
+
+    /// The documents with a string that contains one of these. Looks at every value of the field, once.
+    pub async fn with_string_containing_any(
+        &self,
+        field: FieldId,
+        parts: &[Cow<'_, str>],
+        pace: &dyn Pace,
+    ) -> Result<RoaringBitmap, ColumnError> {
+        let parts = parts.iter().map(|part| part.as_bytes());
+        // Fails only where the parts are larger than any request.
+        let finder = AhoCorasick::builder().kind(Some(AhoCorasickKind::NoncontiguousNFA)).build(parts);
+        let finder = finder.map_err(|_| ColumnError::Corrupt(FACET_STRINGS))?;
+        let before = keys::after_field(field);
+        let accepts = |key: &[u8]| keys::string_of(key).is_some_and(|value| finder.is_match(&value));
         self.between(FACET_STRINGS, &keys::field(field), before.as_deref(), accepts, pace).await
     }
 

@@ -1,7 +1,11 @@
 //! Evaluates a filter on one partition.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::ops::Bound;
 
+use ahash::AHashMap;
 use futures_util::future::LocalBoxFuture;
 use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
@@ -13,9 +17,10 @@ use crate::error::UserError;
 use crate::facets::columns::{ColumnError, Columns, Flag};
 use crate::facets::geo::shapes::Region;
 use crate::facets::geo::{self, GeoBox, GeoPoint};
-use crate::facets::normalise::{normalise, number_bits, parse_number};
+use crate::facets::normalise::{STRING_BYTES_MAX, normalise, number_bits, parse_number};
 use crate::facets::source::{FacetError, FacetSource, in_network_shard};
 use crate::ids::FieldId;
+use crate::runtime::pause_at;
 
 /// Operators that an attribute does not take are refused with this code on every route.
 const OPERATOR_CODE: &str = "invalid_search_filter";
@@ -34,6 +39,30 @@ impl Filter {
 /// Corners of the polygon that stands for a circle among shapes.
 const CIRCLE_CORNERS: f64 = 125.0;
 
+/// Conditions that are passed over between two looks at whether others wait.
+const SKIPPED_PER_LOOK: usize = 64;
+/// Parts of strings that are looked for at once: so few that their automaton is soon built.
+const PARTS_PER_SCAN: usize = 64;
+
+/// The members of a chain that were evaluated: an equal one changes nothing. Two of the same hash may be taken for new ones.
+#[derive(Default)]
+struct Seen<'n> {
+    hasher: ahash::RandomState,
+    members: AHashMap<u64, &'n Node>,
+}
+
+impl<'n> Seen<'n> {
+    fn is_new(&mut self, member: &'n Node) -> bool {
+        match self.members.entry(self.hasher.hash_one(member)) {
+            Entry::Occupied(known) => *known.get() != member,
+            Entry::Vacant(place) => {
+                place.insert(member);
+                true
+            }
+        }
+    }
+}
+
 struct Evaluation<'s> {
     source: &'s dyn FacetSource,
     columns: Columns<'s>,
@@ -49,9 +78,15 @@ impl Evaluation<'_> {
                 Node::And(members) => {
                     let Some((first, rest)) = members.split_first() else { return Ok(RoaringBitmap::new()) };
                     let mut selected = self.node(first).await?;
-                    for member in rest {
+                    let mut seen = Seen::default();
+                    seen.is_new(first);
+                    for (at, member) in rest.iter().enumerate() {
                         if selected.is_empty() {
                             break;
+                        }
+                        if !seen.is_new(member) {
+                            pause_at(at + 1, SKIPPED_PER_LOOK, self.pace).await;
+                            continue;
                         }
                         match member {
                             // Without a set of all other documents for each test.
@@ -63,8 +98,27 @@ impl Evaluation<'_> {
                 }
                 Node::Or(members) => {
                     let mut selected = RoaringBitmap::new();
-                    for member in members {
+                    let mut seen = Seen::default();
+                    // By attribute: what values may contain, except the first such part. That one is looked for in its place,
+                    // and shows that the attribute takes the operator.
+                    let mut parts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+                    for (at, member) in members.iter().enumerate() {
+                        if !seen.is_new(member) {
+                            pause_at(at + 1, SKIPPED_PER_LOOK, self.pace).await;
+                            continue;
+                        }
+                        if let Node::Test(Test { attribute, operator: Operator::Contains(part) }) = member {
+                            if let Some(parts) = parts.get_mut(attribute.as_str()) {
+                                parts.push(part);
+                                pause_at(at + 1, SKIPPED_PER_LOOK, self.pace).await;
+                                continue;
+                            }
+                            parts.insert(attribute, Vec::new());
+                        }
                         selected |= self.node(member).await?;
+                    }
+                    for (attribute, parts) in parts {
+                        selected |= self.containing_any(attribute, &parts).await?;
                     }
                     Ok(selected)
                 }
@@ -120,6 +174,22 @@ impl Evaluation<'_> {
                 prefix => self.columns.with_string_starting(field, prefix, self.pace).await?,
             },
         })
+    }
+
+    /// The documents of which a string contains one of these parts. Looks at each value once for many parts together.
+    async fn containing_any(&self, attribute: &str, parts: &[&str]) -> Result<RoaringBitmap, FacetError> {
+        let mut selected = RoaringBitmap::new();
+        let Some(field) = self.source.fields().id(attribute).filter(|_| attribute != "_vectors") else {
+            return Ok(selected);
+        };
+        for parts in parts.chunks(PARTS_PER_SCAN) {
+            self.pause().await;
+            let parts = parts.iter().map(|part| normalise(part));
+            // No value is longer.
+            let parts: Vec<Cow<'_, str>> = parts.filter(|part| part.len() <= STRING_BYTES_MAX).collect();
+            selected |= self.columns.with_string_containing_any(field, &parts, self.pace).await?;
+        }
+        Ok(selected)
     }
 
     /// Whether the settings let this attribute take this operator.

@@ -364,6 +364,33 @@ fn long_filters_give_way() {
     }
 }
 
+/// A request of a hundred thousand conditions, few of them different, once kept a core busy for a minute.
+#[test]
+fn equal_conditions_are_evaluated_once_and_parts_together() {
+    let document = |number: u32| json!({"x": number, "s": format!("value {number:03}")});
+    let facets = Facets::with(filterable(&["x", "s"]), (0..300).map(document));
+    let with_looks = |filter: Value| {
+        let filter = parse_filter(&filter, CODE).unwrap().unwrap();
+        let looks = Looks::default();
+        let found = block_on(filter.evaluate(&facets, &looks)).unwrap();
+        (found.iter().collect::<Vec<u32>>(), looks.0.get())
+    };
+    let repeated: Vec<String> = (0..2000).map(|number| format!("x > {}", number % 4)).collect();
+    let (found, looks) = with_looks(json!(repeated));
+    assert_eq!(found, (4..300).collect::<Vec<_>>());
+    assert!(looks < 300, "{looks}");
+    let (found, looks) = with_looks(json!([repeated]));
+    assert_eq!(found, (1..300).collect::<Vec<_>>());
+    assert!(looks < 300, "{looks}");
+    let parts = (0..1000).map(|number| format!("s CONTAINS '{:03}'", number + 250));
+    let (found, looks) = with_looks(json!([parts.collect::<Vec<_>>()]));
+    assert_eq!(found, (250..300).collect::<Vec<_>>());
+    assert!(looks < 1500, "{looks}");
+    let long = "v".repeat(100_000);
+    let (found, _) = with_looks(json!([["s CONTAINS nothing", format!("s CONTAINS {long}"), "s CONTAINS ''"]]));
+    assert_eq!(found.len(), 300);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::*;
 
 /// No file can grow.
-const FULL: Faults = Faults { cut_before: None, capacity: Some(0), failing_sync: None };
+const FULL: Faults = Faults { cut_before: None, capacity: Some(0), failing_sync: None, failing_views: false };
 
 /// Longer than a full disk is left alone.
 const LATER: Duration = Duration::from_secs(3);

@@ -71,3 +71,10 @@ fn frames_that_are_no_tasks_are_refused() {
         assert!(matches!(open(&disk, &[], &[]), Err(ControlError::Storage(_))), "{content:?}");
     }
 }
+
+/// The client can be told what to do; `internal` says nothing.
+#[test]
+fn a_task_that_needs_another_file_names_the_limit() {
+    let error = LogError::Disk(DiskError::TooManyFiles { path: "log".into() });
+    assert_eq!(append_failed(error), ControlError::TooManyFiles);
+}

@@ -347,3 +347,40 @@ fn contents_with(contents: &Contents, committed: bool) -> Contents {
     let more = committed.then(|| ((TREES[1].0, b"after".to_vec()), b"compaction".to_vec()));
     contents.clone().into_iter().chain(more).collect()
 }
+
+/// A compaction that found the device full once left its copy there.
+#[test]
+fn a_compaction_on_a_full_device_names_it_and_leaves_nothing() {
+    block_on(async {
+        let disk = SimDisk::new();
+        let (store, contents) = sample(&disk).await;
+        let bytes = store.file_bytes();
+        for extra in [0, 3 * PAGE_BYTES as u64, bytes / 2] {
+            disk.set_faults(Faults { capacity: Some(bytes + extra), ..Faults::default() });
+            let error = store.compact().await.expect_err("there is no room");
+            assert!(matches!(error.disk(), Some(DiskError::NoSpace { .. })), "{error:?}");
+            assert!(!disk.exists(Path::new(&format!("{PATH}.compact"))).await.expect("it answers"));
+            read_all(&store, &contents);
+        }
+        disk.set_faults(Faults::default());
+        store.compact().await.expect("there is room");
+        read_all(&store, &contents);
+    });
+}
+
+/// A commit that fails must not be there after a restart: its caller has taken it back.
+#[test]
+fn a_commit_whose_file_cannot_be_mapped_is_not_durable() {
+    block_on(async {
+        let disk = SimDisk::new();
+        let (store, contents) = sample(&disk).await;
+        let mut txn = store.begin_write().expect("no other transaction is open");
+        txn.put(TREES[1], b"large", &vec![7; 2 << 20]).expect("it is put");
+        disk.set_faults(Faults { failing_views: true, ..Faults::default() });
+        assert!(txn.commit(4).await.is_err(), "the file cannot be mapped");
+        disk.set_faults(Faults::default());
+        let after = open(&disk.after_power_cut(1)).await.expect("it opens");
+        assert_eq!(after.epoch(), 3);
+        read_all(&after, &contents);
+    });
+}
