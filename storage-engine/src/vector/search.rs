@@ -50,7 +50,11 @@ const OPEN_SHARE: usize = 8;
 /// The view of a walk is then as wide as what a scan costs, within these.
 const OPEN_VIEW_MIN: usize = 1024;
 const OPEN_VIEW_MAX: usize = 8192;
-/// And full vectors that are read at most to tell them apart: of few documents, all.
+/// It begins at many nodes: links, which were chosen by codes, may not lead everywhere.
+const OPEN_STARTS: usize = 64;
+/// Where more than this is open in a full view, few documents are scanned instead.
+const OPEN_SCAN: f32 = 0.5;
+/// Full vectors that are read at most to tell them apart: of few documents, all.
 const OPEN_READ_MAX: usize = 32_768;
 /// Codes compared between two looks at the pace.
 const SCAN_BATCH: usize = 1024;
@@ -173,6 +177,8 @@ struct Extent {
     share_min: f64,
     /// How far it looks from the query.
     reach: Reach,
+    /// Nodes of the layer above where it begins.
+    starts: usize,
 }
 
 impl Extent {
@@ -180,7 +186,14 @@ impl Extent {
     /// a scan would cost less.
     fn opened(self, eligible: u64) -> Self {
         let width = ((eligible as f64 / VIEW_COST) as usize).clamp(OPEN_VIEW_MIN, OPEN_VIEW_MAX).max(self.width);
-        Self { width, sample: 0, share_min: 0.0, reach: Reach { factor: None, ..self.reach }, ..self }
+        Self {
+            width,
+            sample: 0,
+            share_min: 0.0,
+            reach: Reach { factor: None, ..self.reach },
+            starts: OPEN_STARTS,
+            ..self
+        }
     }
 }
 
@@ -209,14 +222,15 @@ impl<'a> Query<'a> {
         self.contender_at(state, node, self.comparer.distance(&self.probe, code))
     }
 
-    /// Whether codes leave open which nodes are the nearest: a full view ends with one that may be as near as one of the first in
-    /// it. Those that it has no room for may then be as near, too.
-    fn is_open(&self, state: &State, keys: &[u64], wanted: usize, width: usize) -> bool {
+    /// How far codes leave open which nodes are the nearest: above 0 where the view ends with one that may be as near as one of the
+    /// first in it, and those that it has no room for may be, too; 1 where they all look equally near.
+    fn openness(&self, state: &State, keys: &[u64], wanted: usize, width: usize) -> f32 {
         let first = keys.get(wanted.min(width / OPEN_SHARE).saturating_sub(1));
-        let Some((first, last)) = first.zip(keys.last()).filter(|_| keys.len() >= width) else { return false };
+        let Some((first, last)) = first.zip(keys.last()) else { return 0.0 };
         let bound = |key| self.comparer.error_bound(&self.probe, state.codes.get(node_of(key)), Some(DEVIATIONS));
         let off = bound(*first) + bound(*last);
-        off > 0.0 && off.is_finite() && distance_of(*last) <= distance_of(*first) + off
+        // Without errors, equal distances are just that.
+        if off > 0.0 && off.is_finite() { 1.0 - (distance_of(*last) - distance_of(*first)) / off } else { 0.0 }
     }
 
     /// The same for a node of the graph, whose distance by its code is known.
@@ -269,8 +283,8 @@ impl VectorSnapshot {
         // A filter that lets pass what is far from the query makes a walk long: it ends where a scan would have.
         let sample = if share < 1.0 { (SPARSE_SAMPLE / share).ceil() as u32 } else { 0 };
         let extent = match options.plan {
-            Some(_) => Extent { width, most: u64::MAX, sample: 0, share_min: 0.0, reach },
-            None => Extent { width, most: eligible, sample, share_min: share * SPARSE, reach },
+            Some(_) => Extent { width, most: u64::MAX, sample: 0, share_min: 0.0, reach, starts: 1 },
+            None => Extent { width, most: eligible, sample, share_min: share * SPARSE, reach, starts: 1 },
         };
         let mut walked = self.walk(&query, entry, accept, extent, pace).await?;
         if walked.taken_share < extent.share_min {
@@ -280,12 +294,18 @@ impl VectorSnapshot {
             let extent = Extent { width: width * SPARSE_VIEW, sample: 0, ..extent };
             walked = self.walk(&query, entry, accept, extent, pace).await?;
         }
-        if walked.keys.as_ref().is_some_and(|keys| query.is_open(state, keys, wanted, width)) && !pace.stopped() {
-            let (extent, exact) = (extent.opened(eligible), eligible <= SPARSE_SCAN_MAX && options.plan.is_none());
+        let openness = walked.keys.as_ref().map_or(0.0, |keys| query.openness(state, keys, wanted, width));
+        if openness > 0.0 && !pace.stopped() {
+            (query.deviations, query.read_max) = (Some(DEVIATIONS), OPEN_READ_MAX);
+            let is_full = walked.keys.as_ref().is_some_and(|keys| keys.len() >= width);
+            let may_scan = eligible <= SPARSE_SCAN_MAX && options.plan.is_none();
+            if may_scan && openness > OPEN_SCAN && is_full {
+                return self.scan(&query, options, accept, pace).await;
+            }
+            let extent = extent.opened(eligible);
             walked = self.walk(&query, entry, accept, extent, pace).await?;
             // What is left out of so wide a view is as near by its code as what is in it.
-            walked.keys = walked.keys.filter(|keys| !exact || keys.len() < extent.width);
-            (query.deviations, query.read_max) = (Some(DEVIATIONS), OPEN_READ_MAX);
+            walked.keys = walked.keys.filter(|keys| !may_scan || keys.len() < extent.width);
         }
         let Some(keys) = walked.keys else { return self.scan(&query, options, accept, pace).await };
         let loose = state.loose.iter().filter(|node| accept.takes(state, *node));
@@ -312,12 +332,19 @@ impl VectorSnapshot {
     ) -> Result<Walked, FetchError> {
         let state = &*self.state;
         let mut visited = self.shared.take_visited();
-        let start = descend(state, query.comparer, &query.probe, entry, 0);
+        let above = u8::from(extent.starts > 1).min(entry.1);
+        let mut starts = vec![descend(state, query.comparer, &query.probe, entry, above)];
+        if above > 0 {
+            let mut walk = Walk::new(query.comparer, &query.probe, above, extent.starts, &mut visited);
+            walk.start(state, starts.into_iter());
+            finish(&mut walk, state, &extent, pace).await?;
+            starts = walk.finish().into_iter().map(node_of).collect();
+        }
         let mut walk = Walk::new(query.comparer, &query.probe, 0, extent.width, &mut visited);
         walk.accept = accept;
         walk.sample = extent.sample;
         walk.reach = Some(extent.reach);
-        walk.start(state, std::iter::once(start));
+        walk.start(state, starts.into_iter());
         let done = finish(&mut walk, state, &extent, pace).await;
         let (taken_share, keys) = (walk.taken_share(), walk.finish());
         self.shared.give_visited(visited);

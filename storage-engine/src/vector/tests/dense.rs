@@ -3,7 +3,7 @@
 use super::*;
 use crate::io::mem::MemDisk;
 
-const COUNT: usize = 12_000;
+const COUNT: usize = 4800;
 const LIMIT: usize = 10;
 
 /// Numbers of a mean of 0 and a variance of 1.
@@ -23,15 +23,22 @@ fn clusters(dims: usize, noise: f32) -> Vec<Vec<f32>> {
     (0..COUNT).map(&mut near).collect()
 }
 
+fn arc(dims: usize) -> Vec<Vec<f32>> {
+    let mut rng = StdRng::seed_from_u64(5);
+    let (along, beside) = (normals(&mut rng, dims), normals(&mut rng, dims));
+    let at = |at: usize| 5.0 * at as f32 / COUNT as f32;
+    (0..COUNT).map(|n| along.iter().zip(&beside).map(|(a, b)| a * at(n) + b * 3.0).collect()).collect()
+}
+
 fn with_constant(dims: usize, constant: f32) -> Vec<Vec<f32>> {
     let mut rng = StdRng::seed_from_u64(5);
     (0..COUNT).map(|_| [vec![constant], normals(&mut rng, dims - 1)].concat()).collect()
 }
 
 /// The share of the nearest that are found with defaults, and how often a vector finds itself.
-fn recall(vectors: &[Vec<f32>]) -> (f64, f64) {
+fn recall(vectors: &[Vec<f32>], budget: Budget) -> (f64, f64) {
     let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
-    let partition = create(&disk, Config::new(vectors[0].len() as u32, Metric::Cosine), Budget::default());
+    let partition = create(&disk, Config::new(vectors[0].len() as u32, Metric::Cosine), budget);
     let mut draft = partition.begin().expect("the only one");
     for (doc, vector) in (0..).zip(vectors) {
         put(&mut draft, doc, std::slice::from_ref(vector));
@@ -52,12 +59,16 @@ fn recall(vectors: &[Vec<f32>]) -> (f64, f64) {
 
 #[test]
 fn nearest_of_dense_vectors_are_found() {
-    for (name, vectors) in [
-        ("clusters, 0.1", clusters(384, 0.1)),
-        ("clusters, 0.03", clusters(384, 0.03)),
-        ("constant", with_constant(40, 1000.0)),
+    let two_bits = Budget { code_bytes: 0, ..Budget::DEFAULT };
+    for (name, vectors, budget) in [
+        ("clusters, 0.03", clusters(32, 0.03), Budget::default()),
+        ("clusters, 0.01", clusters(32, 0.01), Budget::default()),
+        ("clusters, four bits", clusters(128, 0.05), Budget::default()),
+        ("clusters, two bits", clusters(128, 0.2), two_bits),
+        ("arc", arc(24), Budget::default()),
+        ("constant", with_constant(24, 1000.0), Budget::default()),
     ] {
-        let (found, own) = recall(&vectors);
+        let (found, own) = recall(&vectors, budget);
         assert!(found >= 0.95 && own >= 0.95, "{name}: {found}, itself {own}");
     }
 }
