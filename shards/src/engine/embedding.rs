@@ -210,12 +210,7 @@ impl Engine {
         let mut bytes = 0;
         for (name, vectors) in old.vectors().0.iter() {
             for number in old.documents() {
-                let found = match &vectors.graph {
-                    Some(graph) if graph.snapshot.documents().contains(number) => {
-                        graph.snapshot.numbered(number).await.map_err(PartitionError::from)?
-                    }
-                    _ => Vec::new(),
-                };
+                let found = vectors.numbered(number).await.map_err(PartitionError::from)?;
                 let (user, fixed) = (vectors.user.contains(number), vectors.fixed.contains(number));
                 if found.is_empty() && !user && !fixed {
                     continue;

@@ -49,12 +49,13 @@ pub fn documents_with_vectors(
                 .flat_map(|state| &state.slots)
                 .find(|(name, _)| name == fragment)
                 .map(|(_, slot)| *slot);
-            let with = slot.zip(of.graph.as_ref()).map(|(slot, graph)| graph.snapshot.documents_with(slot));
-            with.unwrap_or_default() - &*of.user
+            let with = |slot| of.graphs.iter().map(move |graph| graph.snapshot.documents_with(slot));
+            let with = slot.into_iter().flat_map(with).fold(RoaringBitmap::new(), |all, with| all | with);
+            with - &*of.user
         }
     })
 }
 
 fn any(vectors: &EmbedderVectors) -> RoaringBitmap {
-    vectors.documents().cloned().unwrap_or_default()
+    vectors.documents()
 }

@@ -175,12 +175,9 @@ async fn give_entries(
     for name in &difference.removed {
         let is_kept = |vectors: &&EmbedderVectors| vectors.user.contains(doc) && vectors.fixed.contains(doc);
         let Some(vectors) = writer.before.get(name).filter(is_kept) else { continue };
-        let found = match &vectors.graph {
-            Some(graph) => graph.snapshot.vectors(doc).await?,
-            None => Vec::new(),
-        };
+        let found = vectors.numbered(doc).await?;
         let mut json = Vec::new();
-        put_entry(&mut json, found.iter().map(Vec::as_slice), false);
+        put_entry(&mut json, found.iter().map(|(_, vector)| vector.as_slice()), false);
         let value = serde_json::from_slice(&json).map_err(|_| PartitionError::Damaged("vector"))?;
         members.insert((*name).clone(), value);
         moved = true;

@@ -61,12 +61,12 @@ pub async fn shown(
         put_string(&mut out, name);
         out.push(b':');
         let of_embedder = vectors.get(name);
-        let found = match of_embedder.and_then(|of| of.graph.as_ref()) {
-            Some(graph) => graph.snapshot.vectors(doc.0).await?,
+        let found = match of_embedder {
+            Some(of) => of.numbered(doc.0).await?,
             None => Vec::new(),
         };
         let fixed = of_embedder.is_some_and(|of| of.fixed.contains(doc.0));
-        put_entry(&mut out, found.iter().map(Vec::as_slice), !fixed);
+        put_entry(&mut out, found.iter().map(|(_, vector)| vector.as_slice()), !fixed);
     }
     let rest: Map<String, Value> = stored.and_then(|stored| serde_json::from_slice(stored).ok()).unwrap_or_default();
     for (name, value) in &rest {

@@ -2,11 +2,14 @@
 //!
 //! ```text
 //! META: "vectors/" name -> u8                version
-//!                          varint, bytes     folder of the graph, none where there was never a vector
 //!                          varint, bytes     documents whose vectors came with them, or that shall have none
 //!                          varint, bytes     documents whose vectors are not generated again
-//!                          rest              the graph's manifest
+//!                          for each graph:
+//!                          varint, bytes     its folder
+//!                          varint, bytes     its manifest
 //! ```
+//!
+//! In version 1 there is one graph: its folder (empty where there is none) before the documents, its manifest as the rest.
 //!
 //! The entry is committed with the documents, and the manifest in it says which state of the graph's files belongs to them: a
 //! document is never without its vectors, nor the other way round.
@@ -27,7 +30,8 @@ use crate::runtime::{Runtime, RuntimePace};
 use crate::text::postings::{put_varint, take_varint};
 
 const KEY: &[u8] = b"vectors/";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const VERSION_OF_ONE_GRAPH: u8 = 1;
 
 /// The memory for links and full vectors of a graph, by what this machine or container has for each of its processors.
 pub fn budget() -> Budget {
@@ -49,8 +53,9 @@ pub struct Graph {
 /// What a partition knows of one embedder at one epoch.
 #[derive(Clone, Default)]
 pub struct EmbedderVectors {
-    /// The vectors; `None` where there never was one.
-    pub graph: Option<Graph>,
+    /// The vectors, a graph for each length that they have: where an embedder's dimensions change, documents keep vectors of the
+    /// length before until they get others.
+    pub graphs: Vec<Graph>,
     /// Documents whose vectors came with them, or that shall have none.
     pub user: Rc<RoaringBitmap>,
     /// Documents whose vectors are not generated again.
@@ -72,12 +77,32 @@ pub struct VectorSums {
 
 impl EmbedderVectors {
     /// Documents with vectors.
-    pub fn documents(&self) -> Option<&RoaringBitmap> {
-        self.graph.as_ref().map(|graph| graph.snapshot.documents())
+    pub fn documents(&self) -> RoaringBitmap {
+        self.graphs.iter().fold(RoaringBitmap::new(), |all, graph| all | graph.snapshot.documents())
+    }
+
+    /// The graph with vectors of this length.
+    pub fn graph_of(&self, dimensions: usize) -> Option<&Graph> {
+        self.graphs.iter().find(|graph| graph.snapshot.config().dimensions as usize == dimensions)
+    }
+
+    /// A document's vectors, each with its slot.
+    ///
+    /// # Errors
+    /// [`FetchError`].
+    pub async fn numbered(&self, doc: u32) -> Result<Vec<(u16, Vec<f32>)>, FetchError> {
+        match self.graphs.iter().find(|graph| graph.snapshot.documents().contains(doc)) {
+            Some(graph) => graph.snapshot.numbered(doc).await,
+            None => Ok(Vec::new()),
+        }
     }
 }
 
 impl PartitionVectors {
+    fn graphs(&self) -> impl Iterator<Item = &Graph> {
+        self.0.values().flat_map(|vectors| &vectors.graphs)
+    }
+
     /// What is known of an embedder.
     pub fn get(&self, name: &str) -> Option<&EmbedderVectors> {
         self.0.get(name)
@@ -87,7 +112,7 @@ impl PartitionVectors {
     pub fn renewed(&self) -> Self {
         let renew = |(name, vectors): (&String, &EmbedderVectors)| {
             let mut vectors = vectors.clone();
-            if let Some(graph) = &mut vectors.graph {
+            for graph in &mut vectors.graphs {
                 graph.snapshot = graph.partition.snapshot();
             }
             (name.clone(), vectors)
@@ -108,23 +133,21 @@ impl PartitionVectors {
     ) -> Result<Self, PartitionError> {
         let (disk, mut found) = (runtime.disk(), BTreeMap::new());
         for (name, stored) in load(snapshot)? {
-            let mut graph = None;
-            let open = known.get(&name).and_then(|vectors| vectors.graph.as_ref());
+            let mut graphs = Vec::with_capacity(stored.graphs.len());
+            let open = known.get(&name).map_or(&[][..], |vectors| &vectors.graphs);
             let pace = RuntimePace(&**runtime);
-            let partition = match open.filter(|open| open.folder == stored.folder).map(|open| &open.partition) {
-                // Nothing was published since that the snapshot does not name.
-                Some(open) if !open.is_poisoned() => Some(open.clone()),
-                Some(open) => Some(open.open_again(&stored.manifest, &pace).await?),
-                None if stored.folder.is_empty() => None,
-                None => {
-                    let folder = root.join(&stored.folder);
-                    Some(VectorPartition::open(disk.clone(), &folder, &stored.manifest, budget(), &pace).await?)
-                }
-            };
-            if let Some(partition) = partition {
-                graph = Some(Graph { folder: stored.folder, snapshot: partition.snapshot(), partition });
+            for (folder, manifest) in stored.graphs {
+                let partition = match open.iter().find(|open| open.folder == folder).map(|open| &open.partition) {
+                    // Nothing was published since that the snapshot does not name.
+                    Some(open) if !open.is_poisoned() => open.clone(),
+                    Some(open) => open.open_again(&manifest, &pace).await?,
+                    None => {
+                        VectorPartition::open(disk.clone(), &root.join(&folder), &manifest, budget(), &pace).await?
+                    }
+                };
+                graphs.push(Graph { folder, snapshot: partition.snapshot(), partition });
             }
-            found.insert(name, EmbedderVectors { graph, user: Rc::new(stored.user), fixed: Rc::new(stored.fixed) });
+            found.insert(name, EmbedderVectors { graphs, user: Rc::new(stored.user), fixed: Rc::new(stored.fixed) });
         }
         let opened = Self(Rc::new(found));
         opened.remove_others(runtime, root).await?;
@@ -136,7 +159,7 @@ impl PartitionVectors {
     /// # Errors
     /// [`PartitionError`] where a file cannot be read.
     pub async fn preload(&self, runtime: &Rc<dyn Runtime>) -> Result<(), PartitionError> {
-        for graph in self.0.values().filter_map(|vectors| vectors.graph.as_ref()) {
+        for graph in self.graphs() {
             graph.snapshot.preload(&RuntimePace(&**runtime)).await?;
         }
         Ok(())
@@ -147,7 +170,7 @@ impl PartitionVectors {
     /// # Errors
     /// [`FetchError`] where a file cannot be read.
     pub async fn preload_whole(&self, pace: &dyn Pace) -> Result<(), FetchError> {
-        for graph in self.0.values().filter_map(|vectors| vectors.graph.as_ref()) {
+        for graph in self.graphs() {
             graph.partition.preload_whole(pace).await?;
         }
         Ok(())
@@ -155,14 +178,12 @@ impl PartitionVectors {
 
     /// Whether a write to any of the graphs has failed.
     pub fn is_poisoned(&self) -> bool {
-        self.0.values().filter_map(|vectors| vectors.graph.as_ref()).any(|graph| graph.partition.is_poisoned())
+        self.graphs().any(|graph| graph.partition.is_poisoned())
     }
 
     /// The folders of graphs that a later state does not have any more.
     pub fn folders_missing_in(&self, later: &Self) -> Vec<String> {
-        let folders = |vectors: &Self| -> Vec<String> {
-            vectors.0.values().filter_map(|vectors| Some(vectors.graph.as_ref()?.folder.clone())).collect()
-        };
+        let folders = |vectors: &Self| -> Vec<String> { vectors.graphs().map(|graph| graph.folder.clone()).collect() };
         let kept = folders(later);
         folders(self).into_iter().filter(|folder| !kept.contains(folder)).collect()
     }
@@ -173,9 +194,8 @@ impl PartitionVectors {
         if !disk.exists(root).await? {
             return Ok(());
         }
-        let graphs = || self.0.values().filter_map(|vectors| vectors.graph.as_ref());
         for name in disk.list_dir(root).await? {
-            if graphs().all(|graph| graph.folder != name) {
+            if self.graphs().all(|graph| graph.folder != name) {
                 disk.remove_dir_all(&root.join(&name)).await?;
             }
         }
@@ -185,14 +205,12 @@ impl PartitionVectors {
 
 /// One embedder's entry.
 pub struct StoredVectors {
-    /// See [`Graph::folder`]; empty where there is none.
-    pub folder: String,
     /// See [`EmbedderVectors::user`].
     pub user: RoaringBitmap,
     /// See [`EmbedderVectors::fixed`].
     pub fixed: RoaringBitmap,
-    /// The graph's.
-    pub manifest: Vec<u8>,
+    /// For each graph its folder (see [`Graph::folder`]) and its manifest.
+    pub graphs: Vec<(String, Vec<u8>)>,
 }
 
 /// The key of an embedder's entry.
@@ -209,7 +227,6 @@ impl StoredVectors {
     /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
-        put_bytes(&mut out, self.folder.as_bytes());
         for set in [&self.user, &self.fixed] {
             let mut set = set.clone();
             set.optimize();
@@ -218,18 +235,33 @@ impl StoredVectors {
             let _ = set.serialize_into(&mut bytes);
             put_bytes(&mut out, &bytes);
         }
-        out.extend_from_slice(&self.manifest);
+        for (folder, manifest) in &self.graphs {
+            put_bytes(&mut out, folder.as_bytes());
+            put_bytes(&mut out, manifest);
+        }
         out
     }
 
     fn decode(mut bytes: &[u8]) -> Option<Self> {
-        if *bytes.split_off_first()? != VERSION {
-            return None;
-        }
-        let folder = String::from_utf8(take_bytes(&mut bytes)?.to_vec()).ok()?;
+        let version = *bytes.split_off_first()?;
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        let one = match version {
+            VERSION => None,
+            VERSION_OF_ONE_GRAPH => Some(text(take_bytes(&mut bytes)?)?),
+            _ => return None,
+        };
         let user = RoaringBitmap::deserialize_from(take_bytes(&mut bytes)?).ok()?;
         let fixed = RoaringBitmap::deserialize_from(take_bytes(&mut bytes)?).ok()?;
-        Some(Self { folder, user, fixed, manifest: bytes.to_vec() })
+        let mut graphs = Vec::new();
+        if let Some(folder) = one {
+            graphs.extend((!folder.is_empty()).then(|| (folder, bytes.to_vec())));
+            return Some(Self { user, fixed, graphs });
+        }
+        while !bytes.is_empty() {
+            let folder = text(take_bytes(&mut bytes)?)?;
+            graphs.push((folder, take_bytes(&mut bytes)?.to_vec()));
+        }
+        Some(Self { user, fixed, graphs })
     }
 }
 
@@ -263,17 +295,28 @@ mod tests {
     #[test]
     fn entries_come_back() {
         let stored = StoredVectors {
-            folder: "e3-0".into(),
             user: [1, 5, 70_000].into_iter().collect(),
             fixed: RoaringBitmap::new(),
-            manifest: vec![1, 2, 3],
+            graphs: vec![("e3-0".into(), vec![1, 2, 3]), ("e7-1".into(), vec![4])],
         };
         let bytes = stored.encode();
         let back = StoredVectors::decode(&bytes).unwrap();
-        assert_eq!(
-            (back.folder, back.user, back.fixed, back.manifest),
-            (stored.folder, stored.user, stored.fixed, stored.manifest)
-        );
+        assert_eq!((back.user, back.fixed, back.graphs), (stored.user, stored.fixed, stored.graphs));
         assert!((0..8).all(|len| StoredVectors::decode(&bytes[..len]).is_none()));
+    }
+
+    #[test]
+    fn entries_of_one_graph_are_read() {
+        let empty = RoaringBitmap::new();
+        let mut set = Vec::new();
+        empty.serialize_into(&mut set).unwrap();
+        for (folder, graphs) in [("e3-0", vec![("e3-0".to_owned(), vec![1, 2, 3])]), ("", Vec::new())] {
+            let mut bytes = vec![VERSION_OF_ONE_GRAPH];
+            [folder.as_bytes(), &set, &set].into_iter().for_each(|part| put_bytes(&mut bytes, part));
+            if !folder.is_empty() {
+                bytes.extend([1, 2, 3]);
+            }
+            assert_eq!(StoredVectors::decode(&bytes).unwrap().graphs, graphs);
+        }
     }
 }

@@ -34,13 +34,53 @@ pub(super) struct Work {
     pub name: Arc<str>,
     pub embedder: Value,
     pub state: EmbedderState,
-    graph: Option<Graph>,
-    draft: Option<Draft>,
+    lengths: Vec<OfLength>,
     user: RoaringBitmap,
     fixed: RoaringBitmap,
     pub wanted: Wanted,
     /// Whether anything but the vectors differs from the state before.
     dirty: bool,
+}
+
+/// The vectors of one length.
+struct OfLength {
+    graph: Graph,
+    draft: Option<Draft>,
+    /// Documents that got vectors of another length. They are taken out at the end: mostly they are all that there are, and the
+    /// whole graph goes.
+    left: RoaringBitmap,
+}
+
+impl OfLength {
+    fn dimensions(&self) -> u32 {
+        self.graph.snapshot.config().dimensions
+    }
+
+    fn documents(&self) -> RoaringBitmap {
+        self.all() - &self.left
+    }
+
+    fn contains(&self, doc: u32) -> bool {
+        self.all().contains(doc) && !self.left.contains(doc)
+    }
+
+    /// With those that left.
+    fn all(&self) -> &RoaringBitmap {
+        self.draft.as_ref().map_or_else(|| self.graph.snapshot.documents(), Draft::documents)
+    }
+
+    fn len(&self) -> u64 {
+        self.draft.as_ref().map_or_else(|| self.graph.snapshot.len(), Draft::len)
+    }
+
+    async fn draft(&mut self) -> Result<&mut Draft, PartitionError> {
+        if self.draft.is_none() {
+            // Whatever an earlier state has left is of no use now: nothing is being written.
+            self.graph.partition.collect().await?;
+            self.draft = Some(self.graph.partition.begin()?);
+        }
+        self.draft.as_mut().ok_or(PartitionError::NotBegun)
+    }
 }
 
 /// Makes the folders of new graphs.
@@ -67,8 +107,11 @@ impl Work {
             name: name.into(),
             embedder: embedder.clone(),
             state,
-            graph: before.graph,
-            draft: None,
+            lengths: before
+                .graphs
+                .into_iter()
+                .map(|graph| OfLength { graph, draft: None, left: RoaringBitmap::new() })
+                .collect(),
             user: (*before.user).clone(),
             fixed: (*before.fixed).clone(),
             wanted: Wanted::default(),
@@ -80,15 +123,16 @@ impl Work {
         is_user_provided(&self.embedder)
     }
 
-    fn documents(&self) -> Option<&RoaringBitmap> {
-        match (&self.draft, &self.graph) {
-            (Some(draft), _) => Some(draft.documents()),
-            (None, graph) => graph.as_ref().map(|graph| graph.snapshot.documents()),
-        }
+    fn documents(&self) -> RoaringBitmap {
+        self.lengths.iter().fold(RoaringBitmap::new(), |all, of| all | of.documents())
     }
 
-    pub fn has_vectors(&self, doc: u32) -> bool {
-        self.documents().is_some_and(|documents| documents.contains(doc))
+    /// Takes a document's vectors away.
+    async fn remove(&mut self, doc: u32, runtime: &Rc<dyn Runtime>) -> Result<(), PartitionError> {
+        for of in self.lengths.iter_mut().filter(|of| of.contains(doc)) {
+            of.draft().await?.remove(doc, &RuntimePace(&**runtime)).await?;
+        }
+        Ok(())
     }
 
     pub fn is_fixed(&self, doc: u32) -> bool {
@@ -112,9 +156,8 @@ impl Work {
 
     /// Lets go of all vectors.
     pub fn clear(&mut self) {
-        self.dirty |= self.graph.is_some() || !self.user.is_empty() || !self.fixed.is_empty();
-        self.draft = None;
-        self.graph = None;
+        self.dirty |= !self.lengths.is_empty() || !self.user.is_empty() || !self.fixed.is_empty();
+        self.lengths.clear();
         self.user.clear();
         self.fixed.clear();
         self.wanted = Wanted::default();
@@ -122,9 +165,7 @@ impl Work {
 
     /// Lets go of a document.
     pub async fn forget(&mut self, doc: u32, runtime: &Rc<dyn Runtime>) -> Result<(), PartitionError> {
-        if self.has_vectors(doc) {
-            self.draft().await?.remove(doc, &RuntimePace(&**runtime)).await?;
-        }
+        self.remove(doc, runtime).await?;
         self.set_flags(doc, false, false);
         for wanted in [&mut self.wanted.forced, &mut self.wanted.changed, &mut self.wanted.recheck] {
             wanted.remove(doc);
@@ -171,23 +212,27 @@ impl Work {
         forced || changed
     }
 
-    /// Sets a document's vectors. Vectors of another length than those there take the place of all.
+    /// Sets a document's vectors.
     pub async fn put(&mut self, doc: u32, vectors: &[(u16, &[f32])], maker: Maker<'_>) -> Result<(), PartitionError> {
         let Some((_, first)) = vectors.first() else {
-            if self.has_vectors(doc) {
-                self.draft().await?.remove(doc, &RuntimePace(&**maker.runtime)).await?;
-            }
-            return Ok(());
+            return self.remove(doc, maker.runtime).await;
         };
         let dimensions = first.len() as u32;
         let runtime = maker.runtime;
-        if self.graph.as_ref().is_none_or(|graph| graph.snapshot.config().dimensions != dimensions) {
-            self.make(dimensions, maker).await?;
+        for of in self.lengths.iter_mut().filter(|of| of.dimensions() != dimensions && of.contains(doc)) {
+            of.left.insert(doc);
         }
-        Ok(self.draft().await?.put_numbered(doc, vectors, &RuntimePace(&**runtime)).await?)
+        let at = match self.lengths.iter().position(|of| of.dimensions() == dimensions) {
+            Some(at) => at,
+            None => self.make(dimensions, maker).await?,
+        };
+        let of = &mut self.lengths[at];
+        of.left.remove(doc);
+        Ok(of.draft().await?.put_numbered(doc, vectors, &RuntimePace(&**runtime)).await?)
     }
 
-    async fn make(&mut self, dimensions: u32, maker: Maker<'_>) -> Result<(), PartitionError> {
+    /// Makes the graph of another length; its place.
+    async fn make(&mut self, dimensions: u32, maker: Maker<'_>) -> Result<usize, PartitionError> {
         // What a host of models gives is not bounded by the settings.
         if dimensions > DIMENSIONS_MAX {
             return Err(PartitionError::Vectors(format!(
@@ -205,49 +250,39 @@ impl Work {
             disk.sync_dir(folder).await?;
         }
         let snapshot = partition.snapshot();
-        self.draft = None;
-        self.graph = Some(Graph { folder, partition, snapshot });
-        Ok(())
-    }
-
-    async fn draft(&mut self) -> Result<&mut Draft, PartitionError> {
-        let graph = self.graph.as_ref().ok_or(PartitionError::NotBegun)?;
-        if self.draft.is_none() {
-            // Whatever an earlier state has left is of no use now: nothing is being written.
-            graph.partition.collect().await?;
-            self.draft = Some(graph.partition.begin()?);
-        }
-        self.draft.as_mut().ok_or(PartitionError::NotBegun)
+        let graph = Graph { folder, partition, snapshot };
+        self.lengths.push(OfLength { graph, draft: None, left: RoaringBitmap::new() });
+        Ok(self.lengths.len() - 1)
     }
 
     /// A document's vectors as of now.
     pub async fn vectors(&mut self, doc: u32) -> Result<Vec<(u16, Vec<f32>)>, PartitionError> {
-        match (&mut self.draft, &self.graph) {
-            (Some(draft), _) => Ok(draft.vectors(doc).await?),
-            (None, Some(graph)) => Ok(graph.snapshot.numbered(doc).await?),
-            (None, None) => Ok(Vec::new()),
+        match self.lengths.iter_mut().find(|of| of.contains(doc)) {
+            Some(OfLength { draft: Some(draft), .. }) => Ok(draft.vectors(doc).await?),
+            Some(of) => Ok(of.graph.snapshot.numbered(doc).await?),
+            None => Ok(Vec::new()),
         }
     }
 
-    /// Builds the graph anew of the signs of its vectors.
+    /// Builds the graphs anew of the signs of their vectors.
     pub async fn quantize(&mut self, mut maker: Maker<'_>) -> Result<(), PartitionError> {
-        let Some(old) = self.graph.clone() else { return Ok(()) };
-        if old.snapshot.config().metric == Metric::Hamming {
-            return Ok(());
-        }
-        self.make(old.snapshot.config().dimensions, maker.again()).await?;
-        for doc in old.snapshot.documents() {
-            let vectors = old.snapshot.numbered(doc).await?;
-            let vectors: Vec<(u16, &[f32])> = vectors.iter().map(|(slot, vector)| (*slot, vector.as_slice())).collect();
-            self.put(doc, &vectors, maker.again()).await?;
+        let is_exact = |of: &mut OfLength| of.graph.snapshot.config().metric != Metric::Hamming;
+        let exact: Vec<OfLength> = self.lengths.extract_if(.., is_exact).collect();
+        for old in exact.into_iter().map(|of| of.graph.snapshot) {
+            self.make(old.config().dimensions, maker.again()).await?;
+            for doc in old.documents() {
+                let vectors = old.numbered(doc).await?;
+                let vectors: Vec<(u16, &[f32])> =
+                    vectors.iter().map(|(slot, vector)| (*slot, vector.as_slice())).collect();
+                self.put(doc, &vectors, maker.again()).await?;
+            }
         }
         Ok(())
     }
 
     /// Takes away generated vectors of slots that no fragment has any more.
     pub async fn drop_stale_slots(&mut self, mut maker: Maker<'_>) -> Result<(), PartitionError> {
-        let Some(documents) = self.documents().cloned() else { return Ok(()) };
-        for doc in documents - &self.user {
+        for doc in self.documents() - &self.user {
             let mut vectors = self.vectors(doc).await?;
             let count = vectors.len();
             vectors.retain(|(slot, _)| self.state.slots.iter().any(|(_, known)| known == slot));
@@ -260,13 +295,24 @@ impl Work {
         Ok(())
     }
 
-    /// Vectors, and documents with vectors, as of now.
+    /// Lets go of what documents have left for vectors of another length.
+    pub async fn settle(&mut self, runtime: &Rc<dyn Runtime>) -> Result<(), PartitionError> {
+        let count = self.lengths.len();
+        if count > 1 {
+            self.lengths.retain(|of| !of.documents().is_empty());
+        }
+        self.dirty |= self.lengths.len() < count;
+        for of in &mut self.lengths {
+            for doc in std::mem::take(&mut of.left) {
+                of.draft().await?.remove(doc, &RuntimePace(&**runtime)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Vectors, and documents with vectors, once all is settled.
     pub fn sums(&self) -> (u64, RoaringBitmap) {
-        let embeddings = match (&self.draft, &self.graph) {
-            (Some(draft), _) => draft.len(),
-            (None, graph) => graph.as_ref().map_or(0, |graph| graph.snapshot.len()),
-        };
-        (embeddings, self.documents().cloned().unwrap_or_default())
+        (self.lengths.iter().map(OfLength::len).sum(), self.documents())
     }
 
     /// Makes the vectors durable as those of an epoch and puts the entry that names them. They are published when that is committed.
@@ -275,29 +321,27 @@ impl Work {
         epoch: u64,
         txn: &mut WriteTxn,
         runtime: &Rc<dyn Runtime>,
-    ) -> Result<(EmbedderVectors, Option<(VectorPartition, Prepared)>), PartitionError> {
+    ) -> Result<(EmbedderVectors, Vec<(VectorPartition, Prepared)>), PartitionError> {
         let known = txn.get(META, &key(&self.name))?.is_some();
-        if known && self.draft.is_none() && !self.dirty {
-            return Ok((self.result(), None));
+        if known && self.lengths.iter().all(|of| of.draft.is_none()) && !self.dirty {
+            return Ok((self.result(), Vec::new()));
         }
-        let (mut prepared, mut manifest) = (None, Vec::new());
-        if let Some(graph) = self.graph.clone() {
-            self.draft().await?;
-            if let Some(draft) = self.draft.take() {
-                let ready = draft.prepare(epoch, &RuntimePace(&**runtime)).await?;
-                manifest = ready.manifest().to_vec();
-                prepared = Some((graph.partition, ready));
-            }
+        let (mut prepared, mut graphs) = (Vec::new(), Vec::new());
+        for of in &mut self.lengths {
+            of.draft().await?;
+            let draft = of.draft.take().ok_or(PartitionError::NotBegun)?;
+            let ready = draft.prepare(epoch, &RuntimePace(&**runtime)).await?;
+            graphs.push((of.graph.folder.clone(), ready.manifest().to_vec()));
+            prepared.push((of.graph.partition.clone(), ready));
         }
-        let folder = self.graph.as_ref().map(|graph| graph.folder.clone()).unwrap_or_default();
-        let stored = StoredVectors { folder, user: self.user.clone(), fixed: self.fixed.clone(), manifest };
+        let stored = StoredVectors { user: self.user.clone(), fixed: self.fixed.clone(), graphs };
         txn.put(META, &key(&self.name), &stored.encode())?;
         Ok((self.result(), prepared))
     }
 
     fn result(&self) -> EmbedderVectors {
         EmbedderVectors {
-            graph: self.graph.clone(),
+            graphs: self.lengths.iter().map(|of| of.graph.clone()).collect(),
             user: Rc::new(self.user.clone()),
             fixed: Rc::new(self.fixed.clone()),
         }

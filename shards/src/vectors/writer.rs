@@ -278,6 +278,7 @@ impl VectorsWriter {
         let (mut found, mut prepared) = (BTreeMap::<String, EmbedderVectors>::new(), Vec::new());
         let (mut sums, mut documents) = (VectorSums::default(), RoaringBitmap::new());
         for (name, work) in &mut self.works {
+            work.settle(&self.runtime).await?;
             let (embeddings, with_vectors) = work.sums();
             sums.embeddings += embeddings;
             documents |= with_vectors;

@@ -1,7 +1,7 @@
 //! Real files where there is no io_uring: calls that may wait for the device go to helper threads, which serve all cores.
 //! Reads that the page cache answers are made in place.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind};
 use std::os::fd::AsRawFd;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use blocking::unblock;
 
+use super::direct::Direct;
 use super::mapping::Mapping;
 use super::{Disk, DiskError, DiskFile, IoFuture, OpenMode, Piece, View, calls, folders};
 
@@ -30,20 +31,9 @@ struct BlockingFile {
     file: Option<Arc<File>>,
     len: Cell<u64>,
     map: Mapping,
-    direct: RefCell<Direct>,
+    direct: Direct<Arc<File>>,
     /// Whether the kernel tells of reads that they would wait.
     tells_waits: Cell<bool>,
-}
-
-/// The same file, opened to be read past the page cache.
-#[derive(Clone, Default)]
-enum Direct {
-    /// Nobody has asked for it yet.
-    #[default]
-    Closed,
-    Open(Arc<File>),
-    /// The file system cannot.
-    Refused,
 }
 
 /// Makes a call on a helper thread.
@@ -77,7 +67,7 @@ impl Disk for BlockingDisk {
                 file: Some(Arc::new(file)),
                 len: Cell::new(len),
                 map: Mapping::default(),
-                direct: RefCell::default(),
+                direct: Direct::default(),
                 tells_waits: Cell::new(true),
             });
             Ok(file)
@@ -159,20 +149,15 @@ impl BlockingFile {
 
     /// The file for reads past the page cache, opened at the first of them.
     async fn direct(&self) -> Option<Arc<File>> {
-        let known = self.direct.borrow().clone();
-        match known {
-            Direct::Open(file) => Some(file),
-            Direct::Refused => None,
-            Direct::Closed => {
-                // By its descriptor: its name may be another's by now.
-                let name = format!("/proc/self/fd/{}", self.file.as_ref()?.as_raw_fd());
-                let mut options = OpenOptions::new();
-                options.read(true).custom_flags(libc::O_DIRECT);
-                let opened = unblock(move || options.open(name)).await.map(Arc::new).ok();
-                *self.direct.borrow_mut() = opened.clone().map_or(Direct::Refused, Direct::Open);
-                opened
-            }
-        }
+        // By its descriptor: its name may be another's by now.
+        let descriptor = self.file.as_ref()?.as_raw_fd();
+        let open = async {
+            let name = format!("/proc/self/fd/{descriptor}");
+            let mut options = OpenOptions::new();
+            options.read(true).custom_flags(libc::O_DIRECT);
+            unblock(move || options.open(name)).await.map(Arc::new)
+        };
+        self.direct.get(open).await
     }
 }
 
@@ -228,7 +213,7 @@ impl DiskFile for BlockingFile {
                 // The end of the file may be new to the device: the page cache has it.
                 Ok(_) => self.read_at(offset, len).await,
                 Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                    *self.direct.borrow_mut() = Direct::Refused;
+                    self.direct.refuse();
                     self.read_at(offset, len).await
                 }
                 Err(error) => Err(DiskError::of(&self.path, "read", &error)),

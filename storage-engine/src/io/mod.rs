@@ -13,6 +13,7 @@ pub mod blocking;
 mod calls;
 #[cfg(test)]
 mod conformance;
+mod direct;
 pub mod folders;
 mod mapping;
 pub mod mem;

@@ -3,7 +3,7 @@
 //! Reads and writes go through the page cache, which the map shares, so a view shows what was written. Must be used on a glommio
 //! executor.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use glommio::io::{BufferedFile, Directory, DmaFile, OpenOptions};
 
+use super::direct::Direct;
 use super::mapping::Mapping;
 use super::{Disk, DiskError, DiskFile, IoFuture, OpenMode, Piece, View, calls, folders};
 
@@ -36,25 +37,18 @@ struct UringFile {
     helper: Arc<std::fs::File>,
     len: Cell<u64>,
     map: Mapping,
-    direct: RefCell<Direct>,
-}
-
-/// The same file, opened to be read past the page cache.
-#[derive(Clone, Default)]
-enum Direct {
-    /// Nobody has asked for it yet.
-    #[default]
-    Closed,
-    Open(Rc<DmaFile>),
-    /// The file system cannot.
-    Refused,
+    direct: Direct<Rc<DmaFile>>,
 }
 
 fn glommio_error(path: &Path, what: &'static str, error: glommio::GlommioError<()>) -> DiskError {
+    DiskError::of(path, what, &system_error(error))
+}
+
+fn system_error(error: glommio::GlommioError<()>) -> std::io::Error {
     match error {
         // What it is converted to has lost the system's number.
-        glommio::GlommioError::EnhancedIoError { source, .. } => DiskError::of(path, what, &source),
-        error => DiskError::of(path, what, &std::io::Error::from(error)),
+        glommio::GlommioError::EnhancedIoError { source, .. } => source,
+        error => error.into(),
     }
 }
 
@@ -105,7 +99,7 @@ impl Disk for UringDisk {
                 helper,
                 len: Cell::new(len),
                 map: Mapping::default(),
-                direct: RefCell::default(),
+                direct: Direct::default(),
             });
             Ok(file)
         })
@@ -171,17 +165,12 @@ impl UringFile {
 
     /// The file for reads past the page cache, opened at the first of them.
     async fn direct(&self) -> Option<Rc<DmaFile>> {
-        let known = self.direct.borrow().clone();
-        match known {
-            Direct::Open(file) => Some(file),
-            Direct::Refused => None,
-            Direct::Closed => {
-                // By its descriptor: its name may be another's by now.
-                let opened = DmaFile::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())).await.map(Rc::new);
-                *self.direct.borrow_mut() = opened.as_ref().map_or(Direct::Refused, |file| Direct::Open(file.clone()));
-                opened.ok()
-            }
-        }
+        // By its descriptor: its name may be another's by now.
+        let open = async {
+            let name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            DmaFile::open(name).await.map(Rc::new).map_err(system_error)
+        };
+        self.direct.get(open).await
     }
 
     fn failed(&self, what: &'static str, reason: String) -> DiskError {

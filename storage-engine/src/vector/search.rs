@@ -44,6 +44,18 @@ const SPARSE_SAMPLE: f64 = 16.0;
 const SPARSE_SCAN_MAX: u64 = 100_000;
 /// And beyond, a walk with a view so many times as wide.
 const SPARSE_VIEW: usize = 4;
+/// Codes leave open what is nearest where a view from its first nodes on, a wanted one of them and of so many in view at most one,
+/// to its last is narrower than their errors.
+const OPEN_SHARE: usize = 8;
+/// The view of a walk is then as wide as what a scan costs, within these.
+const OPEN_VIEW_MIN: usize = 1024;
+const OPEN_VIEW_MAX: usize = 8192;
+/// It begins at many nodes: links, which were chosen by codes, may not lead everywhere.
+const OPEN_STARTS: usize = 64;
+/// Where more than this is open in a full view, few documents are scanned instead.
+const OPEN_SCAN: f32 = 0.5;
+/// Full vectors that are read at most to tell them apart: of few documents, all.
+const OPEN_READ_MAX: usize = 32_768;
 /// Codes compared between two looks at the pace.
 const SCAN_BATCH: usize = 1024;
 /// A scan gives up what cannot be among the nearest when it holds this many.
@@ -165,6 +177,24 @@ struct Extent {
     share_min: f64,
     /// How far it looks from the query.
     reach: Reach,
+    /// Nodes of the layer above where it begins.
+    starts: usize,
+}
+
+impl Extent {
+    /// That of a walk among vectors nearer to each other than codes tell: it sees all that may be among the nearest, or so many that
+    /// a scan would cost less.
+    fn opened(self, eligible: u64) -> Self {
+        let width = ((eligible as f64 / VIEW_COST) as usize).clamp(OPEN_VIEW_MIN, OPEN_VIEW_MAX).max(self.width);
+        Self {
+            width,
+            sample: 0,
+            share_min: 0.0,
+            reach: Reach { factor: None, ..self.reach },
+            starts: OPEN_STARTS,
+            ..self
+        }
+    }
 }
 
 struct Query<'a> {
@@ -173,12 +203,14 @@ struct Query<'a> {
     comparer: Comparer,
     /// Standard deviations of codes' errors that are reckoned with.
     deviations: Option<f32>,
+    /// After so many full vectors no more are read.
+    read_max: usize,
 }
 
 impl<'a> Query<'a> {
     fn new(vector: &'a [f32], probe: Probe, comparer: Comparer) -> Self {
         let bounded = matches!(comparer.kind(), CodeKind::Int8 | CodeKind::Bits);
-        Self { vector, probe, comparer, deviations: (!bounded).then_some(SCAN_DEVIATIONS) }
+        Self { vector, probe, comparer, deviations: (!bounded).then_some(SCAN_DEVIATIONS), read_max: usize::MAX }
     }
 
     /// The distance of a node by its code, and what it can be off by.
@@ -190,13 +222,23 @@ impl<'a> Query<'a> {
         self.contender_at(state, node, self.comparer.distance(&self.probe, code))
     }
 
+    /// How far codes leave open which nodes are the nearest: above 0 where the view ends with one that may be as near as one of the
+    /// first in it, and those that it has no room for may be, too; 1 where they all look equally near.
+    fn openness(&self, state: &State, keys: &[u64], wanted: usize, width: usize) -> f32 {
+        let first = keys.get(wanted.min(width / OPEN_SHARE).saturating_sub(1));
+        let Some((first, last)) = first.zip(keys.last()) else { return 0.0 };
+        let bound = |key| self.comparer.error_bound(&self.probe, state.codes.get(node_of(key)), Some(DEVIATIONS));
+        let off = bound(*first) + bound(*last);
+        // Without errors, equal distances are just that.
+        if off > 0.0 && off.is_finite() { 1.0 - (distance_of(*last) - distance_of(*first)) / off } else { 0.0 }
+    }
+
     /// The same for a node of the graph, whose distance by its code is known.
     fn contender_at(&self, state: &State, node: u32, distance: f32) -> Contender {
-        Contender {
-            distance,
-            bound: self.comparer.error_bound(&self.probe, state.codes.get(node), self.deviations),
-            node,
-        }
+        let bound = self.comparer.error_bound(&self.probe, state.codes.get(node), self.deviations);
+        // Of norms beyond all numbers nothing follows.
+        let distance = if distance.is_nan() { 0.0 } else { distance };
+        Contender { distance, bound, node }
     }
 }
 
@@ -221,6 +263,7 @@ impl VectorSnapshot {
             return Ok(Vec::new());
         }
         let mut query = Query::new(query, self.shared.coder.probe(query), state.comparer);
+        let exactly = query.deviations;
         let wanted = options.limit.min(eligible as usize);
         let share = eligible as f64 / state.documents.len() as f64;
         let accept = match (options.allowed.filter(|_| share < 1.0), options.ordinal) {
@@ -240,8 +283,8 @@ impl VectorSnapshot {
         // A filter that lets pass what is far from the query makes a walk long: it ends where a scan would have.
         let sample = if share < 1.0 { (SPARSE_SAMPLE / share).ceil() as u32 } else { 0 };
         let extent = match options.plan {
-            Some(_) => Extent { width, most: u64::MAX, sample: 0, share_min: 0.0, reach },
-            None => Extent { width, most: eligible, sample, share_min: share * SPARSE, reach },
+            Some(_) => Extent { width, most: u64::MAX, sample: 0, share_min: 0.0, reach, starts: 1 },
+            None => Extent { width, most: eligible, sample, share_min: share * SPARSE, reach, starts: 1 },
         };
         let mut walked = self.walk(&query, entry, accept, extent, pace).await?;
         if walked.taken_share < extent.share_min {
@@ -251,15 +294,28 @@ impl VectorSnapshot {
             let extent = Extent { width: width * SPARSE_VIEW, sample: 0, ..extent };
             walked = self.walk(&query, entry, accept, extent, pace).await?;
         }
+        let openness = walked.keys.as_ref().map_or(0.0, |keys| query.openness(state, keys, wanted, width));
+        if openness > 0.0 && !pace.stopped() {
+            (query.deviations, query.read_max) = (Some(DEVIATIONS), OPEN_READ_MAX);
+            let is_full = walked.keys.as_ref().is_some_and(|keys| keys.len() >= width);
+            let may_scan = eligible <= SPARSE_SCAN_MAX && options.plan.is_none();
+            if may_scan && openness > OPEN_SCAN && is_full {
+                return self.scan(&query, options, accept, pace).await;
+            }
+            let extent = extent.opened(eligible);
+            walked = self.walk(&query, entry, accept, extent, pace).await?;
+            // What is left out of so wide a view is as near by its code as what is in it.
+            walked.keys = walked.keys.filter(|keys| !may_scan || keys.len() < extent.width);
+        }
         let Some(keys) = walked.keys else { return self.scan(&query, options, accept, pace).await };
         let loose = state.loose.iter().filter(|node| accept.takes(state, *node));
-        let exactly = query.deviations.replace(DEVIATIONS);
+        query.deviations = Some(DEVIATIONS);
         let walked = keys.into_iter().map(|key| query.contender_at(state, node_of(key), distance_of(key)));
         let contenders = walked.chain(loose.map(|node| query.contender(state, node)));
         let found = self.rank(&query, contenders.collect(), options.limit, pace).await?;
         // An ordinal that few documents have, or nodes that cannot be reached.
         if found.len() < wanted && !pace.stopped() {
-            query.deviations = exactly;
+            (query.deviations, query.read_max) = (exactly, usize::MAX);
             return self.scan(&query, options, accept, pace).await;
         }
         Ok(found)
@@ -276,12 +332,19 @@ impl VectorSnapshot {
     ) -> Result<Walked, FetchError> {
         let state = &*self.state;
         let mut visited = self.shared.take_visited();
-        let start = descend(state, query.comparer, &query.probe, entry, 0);
+        let above = u8::from(extent.starts > 1).min(entry.1);
+        let mut starts = vec![descend(state, query.comparer, &query.probe, entry, above)];
+        if above > 0 {
+            let mut walk = Walk::new(query.comparer, &query.probe, above, extent.starts, &mut visited);
+            walk.start(state, starts.into_iter());
+            finish(&mut walk, state, &extent, pace).await?;
+            starts = walk.finish().into_iter().map(node_of).collect();
+        }
         let mut walk = Walk::new(query.comparer, &query.probe, 0, extent.width, &mut visited);
         walk.accept = accept;
         walk.sample = extent.sample;
         walk.reach = Some(extent.reach);
-        walk.start(state, std::iter::once(start));
+        walk.start(state, starts.into_iter());
         let done = finish(&mut walk, state, &extent, pace).await;
         let (taken_share, keys) = (walk.taken_share(), walk.finish());
         self.shared.give_visited(visited);
@@ -302,13 +365,15 @@ impl VectorSnapshot {
             None => Box::new(state.live.iter()),
             Some(docs) => Box::new(docs.iter().flat_map(|doc| state.nodes_of(doc))),
         };
-        let mut contenders = Vec::new();
+        let (mut contenders, mut begun) = (Vec::new(), false);
         let mut narrow_at = NARROW_MIN.max(options.limit.saturating_mul(4));
         loop {
             let batch: Vec<u32> = nodes.by_ref().take(SCAN_BATCH).collect();
-            if batch.is_empty() || pace.stopped() {
+            // However little time there is, something is found.
+            if batch.is_empty() || (begun && pace.stopped()) {
                 break;
             }
+            begun = true;
             for (at, node) in batch.iter().enumerate() {
                 if let Some(ahead) = batch.get(at + CODES_AHEAD) {
                     prefetch(state.codes.get(*ahead));
@@ -337,7 +402,7 @@ impl VectorSnapshot {
         pace: &dyn Pace,
     ) -> Result<Vec<Neighbor>, FetchError> {
         let comparer = query.comparer;
-        let mut nearest = Nearest::new(limit, self.has_several());
+        let (mut nearest, mut read) = (Nearest::new(limit, self.has_several()), 0);
         self.narrow(&mut contenders, limit);
         let least = |c: &Contender| c.distance - c.bound;
         contenders.sort_unstable_by(|a, b| least(a).total_cmp(&least(b)).then(a.node.cmp(&b.node)));
@@ -346,10 +411,11 @@ impl VectorSnapshot {
             contenders.split_at(contenders.len().min(limit.saturating_mul(FIRST_READ).max(FIRST_READ_MIN)));
         for batch in first.chunks(READ_BATCH).chain(others.chunks(READ_BATCH)) {
             let near = batch.partition_point(|contender| !nearest.excludes(comparer.reported(least(contender))));
-            if near == 0 || pace.stopped() {
+            if near == 0 || read >= query.read_max || (read > 0 && pace.stopped()) {
                 break;
             }
             let batch = &batch[..near];
+            read += near;
             if self.shared.config.metric == Metric::Hamming {
                 for contender in batch {
                     nearest.offer(self.doc(contender.node), comparer.reported(contender.distance));
@@ -364,6 +430,13 @@ impl VectorSnapshot {
             }
             if pace.due() {
                 pace.pause().await;
+            }
+        }
+        if pace.stopped() && comparer.kind() != CodeKind::Bits {
+            // What there was no time to read is as near as its code says, or almost.
+            let unread = contenders.iter().skip(read).filter(|contender| contender.bound.is_finite());
+            for contender in unread.take(limit.saturating_mul(FIRST_READ)) {
+                nearest.offer(self.doc(contender.node), comparer.reported(contender.distance));
             }
         }
         Ok(nearest.found)
@@ -424,7 +497,7 @@ fn reach(options: &SearchOptions<'_>, wanted: usize, vectors: f64) -> Reach {
     Reach {
         known: (wanted.max(REACH_MIN) as f64 * vectors * share).ceil() as usize,
         found: (wanted as f64 * vectors).ceil() as usize,
-        factor: REACH,
+        factor: Some(REACH),
     }
 }
 
@@ -439,7 +512,9 @@ fn plan(eligible: u64, width: usize, share: f64) -> Plan {
 /// Takes a walk to its end; false where it was given up before, as its extent says.
 async fn finish(walk: &mut Walk<'_>, state: &State, extent: &Extent, pace: &dyn Pace) -> Result<bool, FetchError> {
     loop {
-        match walk.step(state) {
+        let step = walk.step(state);
+        let loaded = matches!(step, Step::Need(_));
+        match step {
             Step::Done => return Ok(true),
             Step::More => {}
             Step::Need(pages) => state.load(&pages).await?,
@@ -450,7 +525,9 @@ async fn finish(walk: &mut Walk<'_>, state: &State, extent: &Extent, pace: &dyn 
         if pace.stopped() {
             return Ok(true);
         }
-        if pace.due() {
+        // Pages are used before others can push them out again: else many searches at once, with room for the pages of few,
+        // would all load theirs over and over. Loading was a pause.
+        if !loaded && pace.due() {
             pace.pause().await;
         }
     }

@@ -117,8 +117,8 @@ pub(super) struct Reach {
     pub known: usize,
     /// Nodes that are found first, however far they are.
     pub found: usize,
-    /// Times its distance.
-    pub factor: f32,
+    /// Times its distance; only as far as codes cannot tell apart where none is given.
+    pub factor: Option<f32>,
 }
 
 /// A search of one layer.
@@ -320,15 +320,16 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Sets what is out of reach by the nearest known. To that comes what the code of the last of them may be off: vectors may be
-    /// nearer to each other than their codes are exact.
+    /// Sets what is out of reach by the nearest known. To that comes what the code of the last of them may be off, and at least as
+    /// much again for what is compared with it: vectors may be nearer to each other than their codes are exact.
     fn look_no_farther(&mut self, state: &State) {
         let Some((reach, last)) = self.reach.zip(self.best.peek()) else { return };
         if self.best.len() < reach.known || self.found.len() < reach.found {
             return;
         }
         let off = self.comparer.error_bound(self.query, state.codes.get(node_of(*last)), Some(DEVIATIONS));
-        self.farthest = key(self.comparer.farther(distance_of(*last), reach.factor) + off, u32::MAX);
+        let (last, farther) = (distance_of(*last), |factor| self.comparer.farther(distance_of(*last), factor) + off);
+        self.farthest = key(reach.factor.map_or(f32::MIN, farther).max(last + 2.0 * off), u32::MAX);
     }
 }
 

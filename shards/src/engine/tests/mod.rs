@@ -7,4 +7,5 @@ mod model;
 mod pauses;
 mod recovery;
 mod search;
+mod vector_lengths;
 mod vectors;

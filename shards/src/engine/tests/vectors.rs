@@ -49,8 +49,9 @@ fn text_of(document: &RawDocument, context: &EmbedContext) -> String {
 }
 
 impl EmbedderHost for FakeHost {
-    fn prepare(&self, _: &str, _: &Arc<Value>) -> LocalBoxFuture<'static, Result<EmbedderFacts, UserError>> {
-        async { Ok(EmbedderFacts { dimensions: DIMENSIONS as u32 }) }.boxed_local()
+    fn prepare(&self, _: &str, embedder: &Arc<Value>) -> LocalBoxFuture<'static, Result<EmbedderFacts, UserError>> {
+        let dimensions = embedder["dimensions"].as_u64().unwrap_or(DIMENSIONS as u64) as u32;
+        async move { Ok(EmbedderFacts { dimensions }) }.boxed_local()
     }
 
     fn embed(&self, request: EmbedRequest) -> LocalBoxFuture<'static, Result<Vec<DocumentEmbedding>, UserError>> {

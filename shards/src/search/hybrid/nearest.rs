@@ -16,7 +16,7 @@ use crate::rank::{NO_VECTOR, RankPlan, RankedDoc, RankedPart, Rule, SortBy, Sort
 use crate::runtime::pause_at;
 use crate::search::answer::SearchError;
 use crate::search::part::{Pacer, SearchPartition, pause};
-use crate::vectors::stored::EmbedderVectors;
+use crate::vectors::stored::Graph;
 
 /// Of how many documents values are read at most when time has run out: enough to fill a page.
 const LATE_DOCS: usize = 4096;
@@ -133,22 +133,18 @@ impl VectorRanking<'_> {
         first_of(ranked, (later, self.sorter), kept, self.pace).await
     }
 
-    fn vectors(&self) -> Option<&EmbedderVectors> {
-        let vectors = self.partition.vectors()?.get(&self.query.embedder)?;
-        let fits = |graph: &crate::vectors::stored::Graph| {
-            graph.snapshot.config().dimensions as usize == self.query.vector.len()
-        };
-        // Vectors of a length from before a change of settings are no longer searched.
-        Some(vectors).filter(|vectors| vectors.graph.as_ref().is_some_and(fits))
+    /// The vectors that the query can be compared with: those of a length from before a change of settings are not.
+    fn graph(&self) -> Option<&Graph> {
+        self.partition.vectors()?.get(&self.query.embedder)?.graph_of(self.query.vector.len())
     }
 
     fn with_vectors(&self) -> Option<&RoaringBitmap> {
-        self.vectors()?.documents()
+        Some(self.graph()?.snapshot.documents())
     }
 
     /// The nearest documents, equal distances by number; with `whole` all that are as near as the last one wanted.
     async fn nearest(&self, docs: &RoaringBitmap, wanted: usize, whole: bool) -> Result<Vec<Neighbor>, SearchError> {
-        let Some(graph) = self.vectors().and_then(|vectors| vectors.graph.as_ref()) else { return Ok(Vec::new()) };
+        let Some(graph) = self.graph() else { return Ok(Vec::new()) };
         let all = docs.len() == crate::facets::FacetSource::documents(&**self.partition).len();
         let allowed = (!all).then_some(docs);
         let partitions = self.partition.place().1;

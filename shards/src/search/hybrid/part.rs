@@ -11,14 +11,14 @@ use crate::search::answer::SearchError;
 use crate::search::messages::{NearQuestion, PartReply};
 use crate::search::part::{Pacer, SearchPartition, selected};
 use crate::vectors::show;
-use crate::vectors::stored::Graph;
+use crate::vectors::stored::EmbedderVectors;
 
 fn failed(error: impl ToString) -> SearchError {
     SearchError::Partition(error.to_string())
 }
 
-fn graph<'p>(partition: &'p dyn SearchPartition, embedder: &str) -> Option<&'p Graph> {
-    partition.vectors()?.get(embedder)?.graph.as_ref()
+fn vectors<'p>(partition: &'p dyn SearchPartition, embedder: &str) -> Option<&'p EmbedderVectors> {
+    partition.vectors()?.get(embedder)
 }
 
 /// A document's vectors.
@@ -27,8 +27,8 @@ pub async fn vectors_of(
     doc: LocalDocId,
     embedder: &str,
 ) -> Result<PartReply, SearchError> {
-    let found = match graph(partition, embedder) {
-        Some(graph) => graph.snapshot.numbered(doc.0).await.map_err(failed)?,
+    let found = match vectors(partition, embedder) {
+        Some(vectors) => vectors.numbered(doc.0).await.map_err(failed)?,
         None => Vec::new(),
     };
     Ok(PartReply::Vectors(found))
@@ -50,8 +50,9 @@ pub async fn near(
     }
     let pace = SearchPace::new(pacer, pacer.now() + question.time_left);
     let mut nearest: BTreeMap<u32, f32> = BTreeMap::new();
-    if let Some(graph) = graph(partition, &question.embedder) {
+    if let Some(vectors) = vectors(partition, &question.embedder) {
         for (slot, vector) in question.vectors.iter() {
+            let Some(graph) = vectors.graph_of(vector.len()) else { continue };
             let options = SearchOptions {
                 limit: question.limit,
                 allowed: Some(&docs),

@@ -349,7 +349,8 @@ impl Comparer {
 
 /// The cosine; 1 where the product of the norms is too small to tell.
 fn cosine(kernels: &Kernels, a: &[f32], b: &[f32], norms: f32) -> f32 {
-    if norms <= NORMS_PRODUCT_MIN {
+    // Of an infinite norm and 0 the product is no number.
+    if norms <= NORMS_PRODUCT_MIN || norms.is_nan() {
         return 1.0;
     }
     let cosine = (kernels.dot_f32)(a, b) / norms;
@@ -453,6 +454,7 @@ mod tests {
         };
         assert_eq!(distance(&[0.0, 0.0], &[1.0, 2.0]), 0.0);
         assert_eq!(distance(&[3e38, 0.0], &[1.0, 0.0]), 0.0);
+        assert_eq!(distance(&[3e38, 3e38], &[0.0, 0.0]), 0.0);
         assert_eq!(distance(&[3e38, 3e38], &[-1.0, -1.0]), 1.0);
         assert_eq!(distance(&[1.0, 0.0], &[0.0, 3.0]), 0.5);
         assert_eq!(distance(&[1.0, 0.0], &[-2.0, 0.0]), 1.0);

@@ -2,7 +2,9 @@
 //! graph.
 
 mod crash;
+mod dense;
 mod model;
+mod pace;
 mod recall;
 
 use std::collections::{BTreeMap, BTreeSet};
