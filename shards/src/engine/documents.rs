@@ -6,6 +6,7 @@ use futures_util::future::try_join_all;
 use serde_json::Value;
 
 use super::catalog_side::partitions;
+use super::listing::{Listed, page_of};
 use super::messages::{Answer, Listing, PartitionQuestion, Place, ReadQuestion};
 use super::types::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
 use super::{Engine, answer_as};
@@ -97,7 +98,8 @@ impl Engine {
         let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let (offset, limit) = (size(query.offset), size(query.limit));
         // One partition alone knows what to pass over; of several each must name all that may come first.
-        let (skip, wanted) = if count == 1 { (offset, limit) } else { (0, offset.saturating_add(limit)) };
+        let is_alone = count == 1 && !checked.sort.is_empty();
+        let (skip, wanted) = if is_alone { (offset, limit) } else { (0, offset.saturating_add(limit)) };
         let asked = partitions(first(view), count).map(|place| {
             let from = query.after.map_or(0, |after| {
                 after.local(count).0.saturating_add(u32::from(place.partition <= after.partition(count)))
@@ -117,9 +119,16 @@ impl Engine {
         });
         let asked: Vec<_> = asked.collect();
         let (mut total, mut merged): (u64, Vec<(SortKeys, DocId)>) = (0, Vec::new());
+        let mut numbers = Vec::new();
         for (part, docs) in try_join_all(asked).await? {
             total += part;
-            merged.extend(docs);
+            match docs {
+                Listed::Numbers(docs) => numbers.push(docs),
+                Listed::Sorted(docs) => merged.extend(docs),
+            }
+        }
+        if !numbers.is_empty() {
+            return Ok((total, page_of(&numbers, offset, limit)));
         }
         merged.sort();
         Ok((total, merged.into_iter().skip(offset - skip).take(limit).map(|(_, doc)| doc).collect()))

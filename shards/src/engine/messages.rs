@@ -6,10 +6,10 @@ use std::sync::Arc;
 use futures_util::future::LocalBoxFuture;
 use uuid::Uuid;
 
+use super::listing::Listed;
 use super::types::{Batch, EngineError, IndexView, OpOutcome};
 use crate::document::RawDocument;
 use crate::error::UserError;
-use crate::facets::sort::SortKeys;
 use crate::facets::{Filter, SortCriterion};
 use crate::fields::FieldsMap;
 use crate::ids::{CoreId, DocId, Epoch, LocalDocId, PartitionNo};
@@ -191,7 +191,7 @@ pub struct Listing {
     pub sort: Vec<SortCriterion>,
     /// Only documents from this one on.
     pub from: LocalDocId,
-    /// Documents to pass over in this partition.
+    /// Documents to pass over in this partition, where there is an order.
     pub skip: usize,
     /// Documents to name after that.
     pub limit: usize,
@@ -225,7 +225,7 @@ pub enum Answer {
     /// To [`ReadQuestion::Choose`].
     Chosen(Vec<(DocId, String)>),
     /// To [`ReadQuestion::List`]: how many there are, and the first in order.
-    Listed(u64, Vec<(SortKeys, DocId)>),
+    Listed(u64, Listed),
     /// To [`ReadQuestion::Documents`]: in the order asked for.
     Documents(Vec<RawDocument>),
     /// To [`ReadQuestion::Scan`]: with the number to go on from, if there is more.

@@ -14,6 +14,7 @@ mod documents;
 mod embedding;
 mod home;
 mod kept_memory;
+mod listing;
 pub mod messages;
 mod partition_side;
 mod planners;

@@ -6,12 +6,13 @@ use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
 use super::home::PartitionHome;
+use super::listing::{Listed, keep_first};
 use super::messages::{Answer, EpochShare, Listing, PartitionQuestion, Place, ReadQuestion};
 use super::search_side::RuntimePacer;
 use super::{Engine, EngineError};
 use crate::document::RawDocument;
 use crate::document::primary_key::{KeyFinder, is_valid};
-use crate::facets::sort::{SortKeys, SortMode, sorted_page};
+use crate::facets::sort::{SortMode, sorted_page};
 use crate::facets::{FacetSource, Filter};
 use crate::ids::{DocId, LocalDocId};
 use crate::index::draft::stored_number;
@@ -179,11 +180,7 @@ impl Engine {
 }
 
 /// How many documents a listing has in a partition, and the first of them in order.
-async fn list(
-    reader: &PartitionReader,
-    listing: &Listing,
-    pace: &dyn Pace,
-) -> Result<(u64, Vec<(SortKeys, DocId)>), PartitionError> {
+async fn list(reader: &PartitionReader, listing: &Listing, pace: &dyn Pace) -> Result<(u64, Listed), PartitionError> {
     let mut among: RoaringBitmap = match &listing.among {
         Some(docs) => docs.iter().map(|doc| doc.0).filter(|doc| reader.documents().contains(*doc)).collect(),
         None => reader.documents().clone(),
@@ -193,13 +190,12 @@ async fn list(
     }
     let total = among.len();
     among.remove_range(..listing.from.0);
-    let first = if listing.sort.is_empty() {
-        let page = among.iter().skip(listing.skip).take(listing.limit);
-        page.map(|doc| (SortKeys::new(), reader.global(LocalDocId(doc)))).collect()
-    } else {
-        let count = listing.skip.saturating_add(listing.limit);
-        let page = sorted_page(reader, &listing.sort, &among, count, SortMode::Documents, pace).await?;
-        page.into_iter().skip(listing.skip).map(|(keys, doc)| (keys, FacetSource::global(reader, doc))).collect()
-    };
-    Ok((total, first))
+    let count = listing.skip.saturating_add(listing.limit);
+    if listing.sort.is_empty() {
+        keep_first(&mut among, count);
+        return Ok((total, Listed::Numbers(among)));
+    }
+    let page = sorted_page(reader, &listing.sort, &among, count, SortMode::Documents, pace).await?;
+    let page = page.into_iter().skip(listing.skip).map(|(keys, doc)| (keys, FacetSource::global(reader, doc)));
+    Ok((total, Listed::Sorted(page.collect())))
 }

@@ -1,6 +1,12 @@
-//! Groups candidates by the sort rules that precede any graph rule: groups of equal values, best first.
+//! Groups candidates by the sort rules that precede any graph rule: groups of equal values, best first, one after the other.
+//!
+//! Where many candidates meet a rule, its field's values are walked from the best one on, until as many groups were taken as are
+//! needed. What makes a walk long (a field of many values of which the candidates have few) is not known before, so a walk has a
+//! budget; after it the values of the candidates that were not met yet are read and sorted. The candidates of one value are
+//! grouped by the next rule in the same way. Where the rule is about distances, growing rings take the place of values.
 
 use std::cmp::Ordering;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use roaring::RoaringBitmap;
@@ -8,9 +14,20 @@ use roaring::RoaringBitmap;
 use super::plan::{RankPlan, SortBy, SortValue};
 use super::runs::Runs;
 use super::sort_source::SortSource;
+use crate::facets::columns::{RingStep, RingWalk, ValueWalk};
 
 /// Documents whose values are read and sorted in one step.
 pub const RUN_DOCS: usize = if cfg!(test) { 3 } else { 256 };
+/// Of up to so many candidates the values are read in any case.
+const READ_DOCS: u64 = if cfg!(test) { 4 } else { 1000 };
+/// Entries that are walked over in one step, about.
+const WALKED_ENTRIES: usize = if cfg!(test) { 2 } else { 64 };
+/// A walk goes over one entry for so many candidates at most: even when it was for nothing, little is lost.
+const CANDIDATES_PER_ENTRY: u64 = 4;
+/// What rings may take in any case: to look through empty ones, however many candidates there are.
+const RINGS_ENTRIES: usize = if cfg!(test) { 300 } else { 1000 };
+/// Pieces of a group that are put together in one step.
+const MERGED_PIECES: usize = if cfg!(test) { 2 } else { 64 };
 
 /// Documents that are equal under the leading sort rules.
 pub struct Group {
@@ -26,31 +43,292 @@ struct Piece {
     docs: Vec<u32>,
 }
 
-/// Groups, made in steps: the values of all candidates are read and sorted run by run, then groups are merged when asked for.
+/// Groups, made in steps.
 pub struct Groups {
-    candidates: Rc<RoaringBitmap>,
-    /// Candidates below it are in the runs.
+    /// What is not grouped yet at all.
+    candidates: Option<Rc<RoaringBitmap>>,
+    /// Documents of groups that were not taken yet.
+    left: u64,
+    /// Documents that are equal under as many rules as are below them.
+    levels: Vec<Level>,
+    /// The next group.
+    ready: Option<Group>,
+}
+
+/// Documents that are equal under some first rules and are grouped by further ones.
+struct Level {
+    /// Their values under the first ones.
+    sorts: Vec<SortValue>,
+    /// The documents that are in no group yet.
+    docs: RoaringBitmap,
+    way: Way,
+}
+
+enum Way {
+    /// The values of the next rule are walked.
+    Walk(Walk),
+    /// The next rule is about distances, and rings are looked through.
+    Rings(Rings),
+    /// The values of all rules that are left are read.
+    Read(Read),
+}
+
+struct Walk {
+    /// `None` at the end.
+    walk: Option<ValueWalk>,
+    /// What it may still take.
+    budget: usize,
+    /// Values that were met, with the documents of which they are the best.
+    met: VecDeque<(SortValue, RoaringBitmap)>,
+}
+
+struct Rings {
+    walk: RingWalk,
+    /// What it may still take.
+    budget: usize,
+    ring: Option<OpenRing>,
+}
+
+/// A ring of which the documents are read.
+struct OpenRing {
+    docs: RoaringBitmap,
+    /// Farther documents may come after some of the next ring; or nearer ones, where the farthest come first.
+    bound: SortValue,
+    read: Read,
+    /// Whether all within the bound were taken.
+    is_over: bool,
+}
+
+struct Read {
+    /// Documents below it are in the runs; `None` once all are.
     next: Option<u32>,
     runs: Runs<Piece>,
+    /// A group that is being put together.
+    group: Option<(Vec<SortValue>, RoaringBitmap)>,
 }
 
 impl Groups {
     /// Nothing is read yet.
     pub fn new(candidates: Rc<RoaringBitmap>) -> Self {
-        Self { candidates, next: Some(0), runs: Runs::default() }
+        Self { left: candidates.len(), candidates: Some(candidates), levels: Vec::new(), ready: None }
     }
 
-    /// Reads some candidates; false when all were read. Fails when a value cannot be read.
+    /// Does a piece of the work for the next group; false when it is ready, or when there is none. Fails when a value cannot be
+    /// read.
     pub fn step(&mut self, plan: &RankPlan, sorter: &dyn SortSource, leading_sorts: usize) -> Result<bool, String> {
-        let Some(from) = self.next else { return Ok(false) };
-        if leading_sorts == 0 {
-            // All are equal, and nothing has to be read.
-            self.next = None;
+        if self.ready.is_some() {
             return Ok(false);
         }
-        let docs: Vec<u32> = self.candidates.range(from..).take(RUN_DOCS).collect();
+        if let Some(candidates) = self.candidates.take() {
+            self.add(Vec::new(), candidates, (plan, sorter, leading_sorts));
+            return Ok(self.ready.is_none());
+        }
+        let Some(level) = self.levels.last_mut() else { return Ok(false) };
+        let sorts = &plan.rules.sorts[level.sorts.len()..leading_sorts];
+        match &mut level.way {
+            Way::Walk(walk) => {
+                if let Some((value, docs)) = walk.met.pop_front() {
+                    let mut sorts = level.sorts.clone();
+                    sorts.push(value);
+                    self.add(sorts, Rc::new(docs), (plan, sorter, leading_sorts));
+                } else if level.docs.is_empty() {
+                    self.levels.pop();
+                } else if walk.budget == 0 {
+                    level.way = Way::Read(Read::default());
+                } else {
+                    walk.go_on(&mut level.docs, sorter)?;
+                }
+            }
+            Way::Rings(rings) if rings.ring.is_some() => {
+                if let Some((values, docs)) = rings.go_on(sorts, sorter)? {
+                    level.docs -= &docs;
+                    let sorts = level.sorts.iter().cloned().chain(values).collect();
+                    self.ready = Some(Group { docs: Rc::new(docs), sorts });
+                }
+            }
+            Way::Rings(_) if level.docs.is_empty() => drop(self.levels.pop()),
+            Way::Rings(rings) => {
+                if rings.budget == 0 || !rings.widen(&level.docs, plan.wanted, sorter)? {
+                    level.way = Way::Read(Read::default());
+                }
+            }
+            Way::Read(read) => {
+                if read.next.is_some() {
+                    read.go_on(&level.docs, sorts, sorter)?;
+                } else if let Some((mut values, docs)) = read.merge(sorts) {
+                    values.splice(0..0, level.sorts.iter().cloned());
+                    self.ready = Some(Group { docs: Rc::new(docs), sorts: values });
+                } else if read.group.is_none() {
+                    self.levels.pop();
+                }
+            }
+        }
+        Ok(self.ready.is_none() && !self.levels.is_empty())
+    }
+
+    /// Adds documents that are equal under the rules that `sorts` has values for.
+    fn add(
+        &mut self,
+        sorts: Vec<SortValue>,
+        docs: Rc<RoaringBitmap>,
+        (plan, sorter, leading_sorts): (&RankPlan, &dyn SortSource, usize),
+    ) {
+        if docs.is_empty() {
+            return;
+        }
+        let Some(by) = plan.rules.sorts[..leading_sorts].get(sorts.len()) else {
+            self.ready = Some(Group { docs, sorts });
+            return;
+        };
+        let budget = usize::try_from(docs.len() / CANDIDATES_PER_ENTRY).unwrap_or(usize::MAX);
+        let way = if docs.len() <= READ_DOCS {
+            Way::Read(Read::default())
+        } else if let Some(walk) = sorter.walk(by) {
+            Way::Walk(Walk { walk: Some(walk), budget, met: VecDeque::new() })
+        } else if let Some(walk) = sorter.rings(by) {
+            Way::Rings(Rings { walk, budget: budget.max(RINGS_ENTRIES), ring: None })
+        } else {
+            Way::Read(Read::default())
+        };
+        self.levels.push(Level { sorts, docs: Rc::unwrap_or_clone(docs), way });
+    }
+
+    /// Ends all reading. Groups are made of what was read; what no walk has met follows as if it had no values.
+    pub fn end_reading(&mut self) {
+        for level in &mut self.levels {
+            match &mut level.way {
+                Way::Walk(walk) if !level.docs.is_empty() => walk.end(&mut level.docs),
+                Way::Walk(_) => {}
+                Way::Rings(_) => {
+                    let met = VecDeque::from([(SortValue::Missing, std::mem::take(&mut level.docs))]);
+                    level.way = Way::Walk(Walk { walk: None, budget: 0, met });
+                }
+                Way::Read(read) => read.next = None,
+            }
+        }
+    }
+
+    /// The values of the next group, once it is ready.
+    pub fn peek(&self) -> Option<&[SortValue]> {
+        self.ready.as_ref().map(|group| group.sorts.as_slice())
+    }
+
+    /// Takes the next group out, once it is ready.
+    pub fn pop(&mut self) -> Option<Group> {
+        let group = self.ready.take()?;
+        self.left -= group.docs.len();
+        Some(group)
+    }
+
+    /// Frees some of what was read, about `count` values; false when none is left. Nothing but whether documents are left may be
+    /// asked any more.
+    pub fn discard(&mut self, count: usize) -> bool {
+        let Some(level) = self.levels.last_mut() else { return false };
+        let some_left = match &mut level.way {
+            Way::Walk(walk) => {
+                walk.met.truncate(walk.met.len().saturating_sub(count));
+                !walk.met.is_empty()
+            }
+            Way::Rings(rings) => rings.ring.as_mut().is_some_and(|ring| ring.read.runs.discard(count)),
+            Way::Read(read) => read.runs.discard(count),
+        };
+        if !some_left {
+            self.levels.pop();
+        }
+        true
+    }
+
+    /// Whether no group is left.
+    pub fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+}
+
+impl Walk {
+    /// Walks over some values, which leave their documents out of `docs`. Behind the last value are those that have none.
+    fn go_on(&mut self, docs: &mut RoaringBitmap, sorter: &dyn SortSource) -> Result<(), String> {
+        let met = &mut self.met;
+        let mut value = |value: SortValue, with: RoaringBitmap| {
+            let group = with & &*docs;
+            if !group.is_empty() {
+                *docs -= &group;
+                met.push_back((value, group));
+            }
+        };
+        let spent = match &mut self.walk {
+            Some(walk) => sorter.walk_on(walk, WALKED_ENTRIES, &mut value)?,
+            None => None,
+        };
+        match spent {
+            Some(spent) => self.budget = self.budget.saturating_sub(spent),
+            None => self.end(docs),
+        }
+        Ok(())
+    }
+
+    /// What was not met comes last.
+    fn end(&mut self, docs: &mut RoaringBitmap) {
+        self.walk = None;
+        self.met.push_back((SortValue::Missing, std::mem::take(docs)));
+    }
+}
+
+impl Rings {
+    /// Looks for a ring with enough documents to be worth reading; false when there is none.
+    fn widen(&mut self, docs: &RoaringBitmap, wanted: usize, sorter: &dyn SortSource) -> Result<bool, String> {
+        match sorter.rings_on(&mut self.walk, WALKED_ENTRIES)? {
+            RingStep::Spent(spent) => self.budget = self.budget.saturating_sub(spent),
+            RingStep::Ring(ring) => {
+                self.budget = self.budget.saturating_sub(1);
+                let docs = ring.docs & docs;
+                if docs.len() >= wanted.max(1) as u64 {
+                    let distance = ring.bound_m;
+                    let bound = SortValue::Point { distance, lat: 0.0, lng: 0.0, own: distance };
+                    self.ring = Some(OpenRing { docs, bound, read: Read::default(), is_over: false });
+                }
+            }
+            RingStep::End => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Goes on with the ring; gives the next group once it is ready.
+    fn go_on(
+        &mut self,
+        sorts: &[SortBy],
+        sorter: &dyn SortSource,
+    ) -> Result<Option<(Vec<SortValue>, RoaringBitmap)>, String> {
+        let Some(ring) = &mut self.ring else { return Ok(None) };
+        if ring.is_over {
+            if !ring.read.runs.discard(RUN_DOCS) {
+                self.ring = None;
+            }
+        } else if ring.read.next.is_some() {
+            ring.read.go_on(&ring.docs, sorts, sorter)?;
+        } else if let Some((values, docs)) = ring.read.merge(sorts) {
+            let descending = sorts.first().is_some_and(SortBy::is_descending);
+            if values.first().is_some_and(|value| value.compare(&ring.bound, descending).is_le()) {
+                return Ok(Some((values, docs)));
+            }
+            ring.is_over = true;
+        } else {
+            ring.is_over = ring.read.group.is_none();
+        }
+        Ok(None)
+    }
+}
+
+impl Default for Read {
+    fn default() -> Self {
+        Self { next: Some(0), runs: Runs::default(), group: None }
+    }
+}
+
+impl Read {
+    /// Reads and sorts the values of some documents.
+    fn go_on(&mut self, docs: &RoaringBitmap, sorts: &[SortBy], sorter: &dyn SortSource) -> Result<(), String> {
+        let docs: Vec<u32> = docs.range(self.next.unwrap_or(u32::MAX)..).take(RUN_DOCS).collect();
         self.next = docs.last().filter(|_| docs.len() == RUN_DOCS).and_then(|last| last.checked_add(1));
-        let sorts = &plan.rules.sorts[..leading_sorts];
         let columns: Vec<Vec<SortValue>> =
             sorts.iter().map(|by| sorter.sort_values(by, &docs)).collect::<Result<_, _>>()?;
         let values = |at: usize| columns.iter().map(move |column| &column[at]);
@@ -61,38 +339,23 @@ impl Groups {
             docs: piece.iter().map(|at| docs[*at]).collect(),
         });
         self.runs.push(pieces.collect(), |a, b| by_pieces(sorts, a, b));
-        Ok(self.next.is_some())
+        Ok(())
     }
 
-    /// The values of the next group, once everything was read.
-    pub fn peek(&self) -> Option<&[SortValue]> {
-        self.runs.peek().map(|piece| piece.sorts.as_slice())
-    }
-
-    /// Takes the next group out, once everything was read.
-    pub fn pop(&mut self, plan: &RankPlan, leading_sorts: usize) -> Option<Group> {
-        if leading_sorts == 0 {
-            let docs = std::mem::take(&mut self.candidates);
-            return Some(docs).filter(|docs| !docs.is_empty()).map(|docs| Group { docs, sorts: Vec::new() });
+    /// Puts some pieces of the next group together; gives it once it is whole.
+    fn merge(&mut self, sorts: &[SortBy]) -> Option<(Vec<SortValue>, RoaringBitmap)> {
+        for _ in 0..MERGED_PIECES {
+            let next = self.runs.peek();
+            match (&mut self.group, next) {
+                (None, None) => return None,
+                (None, Some(next)) => self.group = Some((next.sorts.clone(), RoaringBitmap::new())),
+                (Some((values, docs)), Some(next)) if by_values(sorts, next.sorts.iter(), values.iter()).is_eq() => {
+                    docs.extend(self.runs.pop(|a, b| by_pieces(sorts, a, b)).into_iter().flat_map(|piece| piece.docs));
+                }
+                (Some(_), _) => return self.group.take(),
+            }
         }
-        let sorts = &plan.rules.sorts[..leading_sorts];
-        let first = self.runs.pop(|a, b| by_pieces(sorts, a, b))?;
-        let mut docs: RoaringBitmap = first.docs.iter().copied().collect();
-        while self.runs.peek().is_some_and(|next| by_values(sorts, next.sorts.iter(), first.sorts.iter()).is_eq()) {
-            docs.extend(self.runs.pop(|a, b| by_pieces(sorts, a, b)).into_iter().flat_map(|piece| piece.docs));
-        }
-        Some(Group { docs: Rc::new(docs), sorts: first.sorts })
-    }
-
-    /// Frees the documents of up to `count` values that were read; false when none is left. Nothing but whether documents are left
-    /// may be asked any more.
-    pub fn discard(&mut self, count: usize) -> bool {
-        self.runs.discard(count)
-    }
-
-    /// Whether no group is left.
-    pub fn is_empty(&self, leading_sorts: usize) -> bool {
-        if leading_sorts == 0 { self.candidates.is_empty() } else { self.next.is_none() && self.peek().is_none() }
+        None
     }
 }
 
@@ -109,3 +372,6 @@ fn by_values<'v>(
 fn by_pieces(sorts: &[SortBy], a: &Piece, b: &Piece) -> Ordering {
     by_values(sorts, a.sorts.iter(), b.sorts.iter()).then_with(|| a.docs.cmp(&b.docs))
 }
+
+#[cfg(test)]
+mod tests;

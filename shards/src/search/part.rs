@@ -9,24 +9,22 @@ use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
 use super::answer::SearchError;
+use super::column_sorter::ColumnSorter;
 use super::federated;
 use super::hybrid;
 use super::hybrid::nearest::{SearchPace, VectorRanking};
 use super::kept_answers::KeptAnswers;
 use super::messages::{MergeLosses, NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply, WrittenHits};
 use crate::facets::columns::ColumnError;
-use crate::facets::distinct::{GroupValue, group_members, group_values};
+use crate::facets::distinct::{GroupValue, group_members};
 use crate::facets::distribution::{FacetCounts, FacetPlan, count_facets};
 use crate::facets::facet_search::search_facet;
-use crate::facets::geo::GeoPoint;
-use crate::facets::sort::{SortCriterion, SortValue as KeyValue, sort_keys};
-use crate::facets::{FacetError, FacetSource, Filter, SortBy as CriterionBy, in_network_shard};
+use crate::facets::{FacetError, FacetSource, Filter, in_network_shard};
 use crate::format::{FormatPlan, HitExtras, HitWriter};
 use crate::ids::{FieldId, LocalDocId, PartitionNo};
 use crate::query::{Cutter, TermSource};
 use crate::rank::classes::{ANY_CLASS, NodeDocs};
-use crate::rank::sort_source::SortSource;
-use crate::rank::{RankPlan, RankedPart, Ranker, SortBy, SortValue};
+use crate::rank::{RankPlan, RankedPart, Ranker};
 use crate::runtime::steps::doing;
 use crate::text::segmenter;
 use crate::vectors::PartitionVectors;
@@ -227,7 +225,7 @@ async fn rank(
     doing("rank");
     let mut expired = by_words && question.time_left.is_zero() && ranker.has_rules();
     let part = if let Some(query) = &question.plan.vector {
-        let sorter = ColumnSorter { partition: partition.clone(), distinct: question.distinct.clone() };
+        let sorter = ColumnSorter { source: partition.clone(), distinct: question.distinct.clone() };
         let pace = SearchPace::new(pacer, deadline);
         let ranking =
             VectorRanking { partition: &partition, sorter: &sorter, plan: &question.plan, query, pace: &pace };
@@ -364,7 +362,7 @@ async fn ranker(
         None => None,
     };
     let within = filtered.as_deref().unwrap_or_else(|| TermSource::documents(&**partition));
-    let sorter = Rc::new(ColumnSorter { partition: partition.clone(), distinct: question.distinct.clone() });
+    let sorter = Rc::new(ColumnSorter { source: partition.clone(), distinct: question.distinct.clone() });
     let (number, count) = partition.place();
     let own = question.pinned.iter().filter(|doc| doc.partition(count) == number);
     let pinned = &own.map(|doc| doc.local(count).0).collect::<RoaringBitmap>() & within;
@@ -451,50 +449,4 @@ async fn write_long_hit(
     pacer.aside(job).await?;
     let hit = Arc::into_inner(written).and_then(OnceLock::into_inner);
     hit.ok_or_else(|| "a long document was not written".into())
-}
-
-/// Sort values, and those of distinct groups, out of the columns.
-struct ColumnSorter {
-    partition: Rc<dyn SearchPartition>,
-    distinct: Option<Arc<str>>,
-}
-
-impl SortSource for ColumnSorter {
-    fn group_values(&self, docs: &[u32]) -> Result<Option<Vec<Vec<GroupValue>>>, String> {
-        let Some(field) = &self.distinct else { return Ok(None) };
-        let values = |doc: &u32| group_values(&*self.partition, field, LocalDocId(*doc));
-        docs.iter().map(values).collect::<Result<_, _>>().map(Some).map_err(|error| error.to_string())
-    }
-
-    fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Result<Vec<SortValue>, String> {
-        let source = &*self.partition;
-        let criterion = match by {
-            SortBy::Field { name, descending } => SortCriterion::field(name.as_str(), *descending),
-            SortBy::Geo { lat, lng, descending, .. } => SortCriterion {
-                by: CriterionBy::Point { point: GeoPoint { lat: *lat, lng: *lng }, is_plain: true },
-                descending: *descending,
-            },
-        };
-        let is_geo = matches!(by, SortBy::Geo { .. });
-        let columns = source.columns();
-        let locals = docs.iter().map(|doc| LocalDocId(*doc));
-        let keys = sort_keys(source, &[criterion], locals).map_err(|error| error.to_string())?;
-        keys.iter()
-            .zip(docs)
-            .map(|(keys, doc)| {
-                let Some(key) = keys.first() else { return Ok(SortValue::Missing) };
-                Ok(match key.value(by.is_descending()) {
-                    KeyValue::Number(distance) if is_geo => {
-                        match columns.point(LocalDocId(*doc)).map_err(|error| error.to_string())? {
-                            Some(point) => SortValue::Point { distance, lat: point.lat, lng: point.lng, own: distance },
-                            None => SortValue::Missing,
-                        }
-                    }
-                    KeyValue::Number(number) => SortValue::Number(number),
-                    KeyValue::String(text) => SortValue::Text(text.to_owned()),
-                    KeyValue::Missing => SortValue::Missing,
-                })
-            })
-            .collect()
-    }
 }

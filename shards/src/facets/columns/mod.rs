@@ -20,9 +20,11 @@ mod keys;
 mod reader;
 mod reindex;
 mod resident;
+mod ring_walk;
 pub(crate) mod store;
 #[cfg(test)]
 mod tests;
+mod value_walk;
 mod values;
 mod writer;
 
@@ -30,6 +32,8 @@ pub use keys::{Flag, Place};
 pub use reader::{Columns, Visit};
 pub use reindex::{ReindexPlan, drop_field, drop_places};
 pub use resident::{ResidentField, ResidentFields};
+pub use ring_walk::{Ring, RingStep, RingWalk};
 pub use store::{ColumnError, ColumnRead, ColumnWrite, Entry};
+pub use value_walk::{FieldValue, ValueWalk};
 pub use values::DocValues;
 pub use writer::ColumnWriter;

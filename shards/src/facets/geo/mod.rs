@@ -17,6 +17,9 @@ use crate::settings::{FilterableRule, Settings};
 /// Radius of the sphere that distances are measured on, in metres.
 const EARTH_RADIUS_M: f64 = 6_371_000.0;
 
+/// The greatest distance of two places, in metres.
+pub const MERIDIAN_M: f64 = std::f64::consts::PI * EARTH_RADIUS_M;
+
 /// Candidates within this many metres of the first one of a sort bucket share its bucket.
 const BUCKET_METRES: f64 = 1.0;
 

@@ -177,6 +177,18 @@ impl Ranker {
             self.take_plain(group, from);
             return true;
         }
+        // Only of a distance sort the next group may be needed still, which its values tell.
+        let tells = self.group.is_none() && self.plan.geo_rule().is_some_and(|rule| rule < self.leading_sorts);
+        if self.out.len() >= self.plan.wanted && !tells {
+            return false;
+        }
+        if let Some(group) = &mut self.group {
+            match group.coarse.next_bucket() {
+                Some(bucket) => self.start_bucket(bucket),
+                None => self.group = None,
+            }
+            return true;
+        }
         match self.groups.step(&self.plan, &*self.sorter, self.leading_sorts) {
             Ok(true) => return true,
             Ok(false) => {}
@@ -188,14 +200,7 @@ impl Ranker {
         if self.out.len() >= self.plan.wanted && !self.next_may_share_bucket() {
             return false;
         }
-        if let Some(group) = &mut self.group {
-            match group.coarse.next_bucket() {
-                Some(bucket) => self.start_bucket(bucket),
-                None => self.group = None,
-            }
-            return true;
-        }
-        match self.groups.pop(&self.plan, self.leading_sorts) {
+        match self.groups.pop() {
             Some(group) => {
                 self.start_group(group);
                 true
@@ -212,7 +217,7 @@ impl Ranker {
     /// Frees some of what was read but not ranked, once the last step was made; false when none is left. Texts to sort by are many
     /// small things.
     pub fn discard(&mut self) -> bool {
-        self.cut |= !self.groups.is_empty(self.leading_sorts);
+        self.cut |= !self.groups.is_empty();
         self.groups.discard(SETTLED_DOCS) || self.bucket.as_mut().is_some_and(|bucket| bucket.discard(SETTLED_DOCS))
     }
 
@@ -230,7 +235,7 @@ impl Ranker {
             && self.plain.is_none()
             && self.out.len() <= wanted
             && !self.cut
-            && self.groups.is_empty(self.leading_sorts);
+            && self.groups.is_empty();
         if expired && self.out.len() < wanted {
             let ranked: RoaringBitmap =
                 self.out.docs.iter().map(|ranked| ranked.doc.local(self.partition_count).0).collect();

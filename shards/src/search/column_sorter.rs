@@ -1,0 +1,90 @@
+//! Sort values, and those of distinct groups, out of the columns.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+
+use crate::facets::FacetSource;
+use crate::facets::columns::{DocValues, FieldValue, RingStep, RingWalk, ValueWalk};
+use crate::facets::distinct::{GroupValue, group_values};
+use crate::facets::geo::GeoPoint;
+use crate::facets::normalise::number_of_bits;
+use crate::ids::LocalDocId;
+use crate::rank::sort_source::SortSource;
+use crate::rank::{SortBy, SortValue};
+
+/// Reads what orders the documents of a partition.
+pub struct ColumnSorter {
+    /// The partition.
+    pub source: Rc<dyn FacetSource>,
+    /// The field whose values make distinct groups.
+    pub distinct: Option<Arc<str>>,
+}
+
+impl SortSource for ColumnSorter {
+    fn group_values(&self, docs: &[u32]) -> Result<Option<Vec<Vec<GroupValue>>>, String> {
+        let Some(field) = &self.distinct else { return Ok(None) };
+        let values = |doc: &u32| group_values(&*self.source, field, LocalDocId(*doc));
+        docs.iter().map(values).collect::<Result<_, _>>().map(Some).map_err(|error| error.to_string())
+    }
+
+    fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Result<Vec<SortValue>, String> {
+        let mut values = vec![SortValue::Missing; docs.len()];
+        let columns = self.source.columns();
+        let read = match by {
+            SortBy::Field { name, descending } => match self.source.fields().id(name) {
+                Some(field) => {
+                    columns.values_of(field, docs, &mut |at, found| values[at] = best_of(found, *descending))
+                }
+                None => Ok(()),
+            },
+            SortBy::Geo { lat, lng, .. } => {
+                let place = GeoPoint { lat: *lat, lng: *lng };
+                columns.points_of(docs, &mut |at, GeoPoint { lat, lng }| {
+                    let distance = place.distance_m(GeoPoint { lat, lng });
+                    values[at] = SortValue::Point { distance, lat, lng, own: distance };
+                })
+            }
+        };
+        read.map_err(|error| error.to_string())?;
+        Ok(values)
+    }
+
+    fn walk(&self, by: &SortBy) -> Option<ValueWalk> {
+        let SortBy::Field { name, descending } = by else { return None };
+        Some(ValueWalk::new(self.source.fields().id(name)?, *descending))
+    }
+
+    fn walk_on(
+        &self,
+        walk: &mut ValueWalk,
+        effort: usize,
+        value: &mut dyn FnMut(SortValue, RoaringBitmap),
+    ) -> Result<Option<usize>, String> {
+        let mut found = |found: FieldValue, docs: RoaringBitmap| match found {
+            FieldValue::Number(bits) => value(SortValue::Number(number_of_bits(bits)), docs),
+            FieldValue::String(text) => value(SortValue::Text(text), docs),
+        };
+        walk.step(self.source.columns(), effort, &mut found).map_err(|error| error.to_string())
+    }
+
+    fn rings(&self, by: &SortBy) -> Option<RingWalk> {
+        let SortBy::Geo { lat, lng, descending, .. } = by else { return None };
+        Some(RingWalk::new(GeoPoint { lat: *lat, lng: *lng }, *descending))
+    }
+
+    fn rings_on(&self, rings: &mut RingWalk, effort: usize) -> Result<RingStep, String> {
+        rings.step(self.source.columns(), effort).map_err(|error| error.to_string())
+    }
+}
+
+/// The value that counts: the best for the direction; a number is better than any string.
+fn best_of(values: DocValues<'_>, descending: bool) -> SortValue {
+    let number = if descending { values.numbers().next_back() } else { values.numbers().next() };
+    if let Some(bits) = number {
+        return SortValue::Number(number_of_bits(bits));
+    }
+    let string = if descending { values.strings().last() } else { values.strings().next() };
+    string.map_or(SortValue::Missing, |(value, _)| SortValue::Text(value.to_owned()))
+}
