@@ -16,20 +16,24 @@
 
 mod block;
 mod block_union;
+mod counting;
 mod keys;
 mod reader;
 mod reindex;
 mod resident;
+mod speller;
 pub(crate) mod store;
 #[cfg(test)]
 mod tests;
 mod values;
 mod writer;
 
+pub use counting::{Counted, CountedSet};
 pub use keys::{Flag, Place};
 pub use reader::{Columns, Visit};
 pub use reindex::{ReindexPlan, drop_field, drop_places};
 pub use resident::{ResidentField, ResidentFields};
+pub use speller::Speller;
 pub use store::{ColumnError, ColumnRead, ColumnWrite, Entry};
 pub use values::DocValues;
 pub use writer::ColumnWriter;

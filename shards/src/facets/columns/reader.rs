@@ -32,7 +32,7 @@ pub type Visit<'v, V> = dyn FnMut(&V, RoaringBitmap) -> Result<ControlFlow<()>, 
 /// The columns of one partition in one snapshot.
 #[derive(Clone, Copy)]
 pub struct Columns<'a> {
-    store: &'a dyn ColumnRead,
+    pub(super) store: &'a dyn ColumnRead,
 }
 
 impl<'a> Columns<'a> {
@@ -371,7 +371,7 @@ fn add_block(
     Ok(ControlFlow::Continue(()))
 }
 
-fn decode_block<'b>(tree: TreeId, key: &[u8], value: &'b [u8]) -> Result<(u32, Block<'b>), ColumnError> {
+pub(super) fn decode_block<'b>(tree: TreeId, key: &[u8], value: &'b [u8]) -> Result<(u32, Block<'b>), ColumnError> {
     keys::block_base(key).zip(Block::decode(value)).ok_or(ColumnError::Corrupt(tree))
 }
 
