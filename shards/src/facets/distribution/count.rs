@@ -101,9 +101,10 @@ impl Counter<'_> {
                 if number % DOCUMENTS_PER_LOOK == 0 && self.pace.due() {
                     self.pace.pause().await;
                 }
-                counts.add(resident.values(list)?, count, self.source.global(LocalDocId(first)));
+                let first = self.source.global(LocalDocId(first));
+                counts.add(resident.values(list)?, (count, first), self.pace).await;
             }
-            return Ok(counts.finish());
+            return Ok(counts.finish(self.pace).await);
         }
         let mut counts = Gathered::new(with_lists);
         for (number, document) in self.documents.iter().map(LocalDocId).enumerate() {
@@ -111,10 +112,10 @@ impl Counter<'_> {
                 self.pace.pause().await;
             }
             if let Some(values) = self.columns.values(field, document)? {
-                counts.add(values, 1, self.source.global(document));
+                counts.add(values, (1, self.source.global(document)), self.pace).await;
             }
         }
-        Ok(counts.finish())
+        Ok(counts.finish(self.pace).await)
     }
 
     async fn resident(&self, field: FieldId) -> Result<Option<Rc<ResidentField>>, ColumnError> {

@@ -329,25 +329,30 @@ impl<'v> Gathered<'v> {
     }
 
     /// Counts the values of `count` documents that have the same; `first` is the least of them.
-    pub fn add(&mut self, values: DocValues<'v>, count: u64, first: DocId) {
+    pub async fn add(&mut self, values: DocValues<'v>, (count, first): (u64, DocId), pace: &dyn Pace) {
         if let Some(lists) = &mut self.lists {
             lists.add(&values, count);
         }
-        for bits in values.numbers() {
+        for (at, bits) in values.numbers().enumerate() {
             *self.numbers.entry(bits).or_default() += count;
+            pause_at(at + 1, VALUES_PER_LOOK, pace).await;
         }
-        for (value, spelling) in values.strings() {
+        for (at, (value, spelling)) in values.strings().enumerate() {
             let known = self.strings.entry(value).or_insert(StringCount { value, count: 0, first, spelling });
             known.count += count;
             if first < known.first {
                 (known.first, known.spelling) = (first, spelling);
             }
+            pause_at(at + 1, VALUES_PER_LOOK, pace).await;
         }
     }
 
-    pub fn finish(self) -> FieldCounts {
+    pub async fn finish(self, pace: &dyn Pace) -> FieldCounts {
         let mut strings = StringCounts::default();
-        self.strings.into_values().for_each(|counted| strings.push(counted));
+        for (at, counted) in self.strings.into_values().enumerate() {
+            strings.push(counted);
+            pause_at(at, VALUES_PER_LOOK, pace).await;
+        }
         let lists = self.lists.filter(ValueLists::are_few);
         FieldCounts { lists, ..FieldCounts::new(self.numbers.into_iter().collect(), strings) }
     }
