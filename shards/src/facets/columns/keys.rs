@@ -108,6 +108,12 @@ pub(super) fn cell_start(place: Place, code: u32) -> Vec<u8> {
     key
 }
 
+/// The cell of a whole `GEO_CELLS` key; `None` if the key is malformed.
+pub(super) fn cell_of(key: &[u8]) -> Option<Cell> {
+    let code = key.get(1..)?.first_chunk()?;
+    Cell::stored(u32::from_be_bytes(*code), *key.get(5)?)
+}
+
 /// The key of a document's values on a field.
 pub(super) fn values(field: FieldId, document: LocalDocId) -> [u8; 6] {
     let [high, low] = field.0.to_be_bytes();

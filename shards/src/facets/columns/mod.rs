@@ -16,6 +16,7 @@
 
 mod block;
 mod block_union;
+mod coarse;
 mod counting;
 mod keys;
 mod reader;
