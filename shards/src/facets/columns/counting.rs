@@ -17,6 +17,9 @@ use crate::runtime::pause_at;
 /// Documents put into a set between two looks at whether others wait.
 const DOCUMENTS_PER_LOOK: usize = 4096;
 
+/// Blocks of other values that are passed over before a value is looked for by its key.
+const PASSED_MAX: usize = if cfg!(test) { 1 } else { 16 };
+
 /// A set of documents of which every one can be looked at at once. Most values of a large field have a single document, and a
 /// compressed set would be searched for each.
 pub struct CountedSet {
@@ -37,9 +40,9 @@ pub struct Counted {
 pub type CountVisit<'v, V> = dyn FnMut(&V, Counted) -> Result<ControlFlow<()>, ColumnError> + 'v;
 
 impl CountedSet {
-    /// The set of these documents of a partition that has `all`.
+    /// The set of those documents, of a partition that has `all`.
     pub async fn new(documents: &RoaringBitmap, all: &RoaringBitmap, pace: &dyn Pace) -> Self {
-        if documents.len() == all.len() {
+        if all.is_subset(documents) {
             return Self { blocks: None };
         }
         let mut blocks: Vec<Option<BlockBits>> = Vec::new();
@@ -148,18 +151,72 @@ impl Columns<'_> {
         Ok(is_whole)
     }
 
-    /// The least document with a string.
-    pub fn first_with_string(&self, field: FieldId, value: &str) -> Result<Option<LocalDocId>, ColumnError> {
-        let prefix = keys::string(field, value);
-        let mut first = None;
-        let mut entry = |key: &[u8], value: &[u8]| {
-            if key.starts_with(&prefix) {
-                let (base, block) = decode_block(FACET_STRINGS, key, value)?;
-                first = block.first().map(|number| LocalDocId(base | u32::from(number)));
+    /// For each of some strings, which rise, the least document with it.
+    pub fn first_with_strings(
+        &self,
+        field: FieldId,
+        values: &[Box<str>],
+    ) -> Result<Vec<Option<LocalDocId>>, ColumnError> {
+        let mut firsts = vec![None; values.len()];
+        let mut at = 0;
+        while let Some(value) = values.get(at) {
+            let mut wanted = keys::string(field, value);
+            let from = wanted.clone();
+            // Often they are neighbours; else the next one is looked for.
+            let mut passed = 0;
+            let mut is_over = true;
+            let mut entry = |key: &[u8], block: &[u8]| {
+                while !key.starts_with(&wanted) && *key > *wanted {
+                    at += 1;
+                    let Some(value) = values.get(at) else { return Ok(ControlFlow::Break(())) };
+                    wanted = keys::string(field, value);
+                }
+                if key.starts_with(&wanted) {
+                    if firsts[at].is_none() {
+                        let (base, block) = decode_block(FACET_STRINGS, key, block)?;
+                        firsts[at] = block.first().map(|number| LocalDocId(base | u32::from(number)));
+                    }
+                    passed = 0;
+                    return Ok(ControlFlow::Continue(()));
+                }
+                passed += 1;
+                is_over = passed <= PASSED_MAX;
+                Ok(if is_over { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+            };
+            self.store.scan(FACET_STRINGS, &from, &mut entry)?;
+            if is_over {
+                break;
             }
-            Ok(ControlFlow::Break(()))
-        };
-        self.store.scan(FACET_STRINGS, &prefix, &mut entry)?;
-        Ok(first)
+        }
+        Ok(firsts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use crate::facets::source::FacetSource;
+    use crate::facets::test_support::{Facets, filterable};
+
+    proptest! {
+        /// Neighbours are found in passing, others by a search: both find what one search for each finds.
+        #[test]
+        fn strings_are_found_together(
+            lists in proptest::collection::vec(proptest::collection::btree_set("[ab]{0,4}", 0..6), 0..12),
+            asked: BTreeSet<u8>
+        ) {
+            let facets = Facets::with(filterable(&["v", "w"]), lists.iter().map(|list| json!({ "v": list, "w": "x" })));
+            let names = asked.into_iter().map(|number| format!("{:b}", number % 32).replace('0', "a").replace('1', "b"));
+            let values: BTreeSet<Box<str>> = names.map(Into::into).collect();
+            let values: Vec<Box<str>> = values.into_iter().collect();
+            let Some(field) = facets.fields.id("v") else { return Ok(()) };
+            let found = facets.columns().first_with_strings(field, &values).expect("memory does not fail");
+            let expected = values.iter().map(|value| facets.columns().with_string(field, value).unwrap().min());
+            prop_assert_eq!(found.iter().map(|first| first.map(|first| first.0)).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+        }
     }
 }
