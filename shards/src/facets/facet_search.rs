@@ -1,13 +1,15 @@
 //! Facet search: the values of a facet that begin with what a user has typed, allowing typos.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
 use crate::error::UserError;
-use crate::facets::columns::ColumnError;
+use crate::facets::columns::{ColumnError, Counted, CountedSet, DocValues, Speller};
 use crate::facets::folding::Folding;
 use crate::facets::source::FacetSource;
 use crate::ids::{DocId, LocalDocId};
@@ -32,27 +34,20 @@ pub fn check_facet_name(field: &str, settings: &Settings) -> Result<(), UserErro
     Err(UserError::new("invalid_facet_search_facet_name", message))
 }
 
-/// The values found, of one partition or of several together.
+/// The values found that matching documents have, of one partition or of several together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FacetHits {
-    /// By normalised value, rising.
-    hits: Vec<(Box<str>, Hit)>,
+    /// Normalised values, rising, each with the number of matching documents that have it. In alphabetical order no more than
+    /// the first up to the facet's limit: a value that is among the first of all partitions is among the first of each that has
+    /// it, with all its matching documents there, since whatever is before it there is before it among all.
+    hits: Vec<(Box<str>, u64)>,
 }
 
 /// Values that are merged or put into order between two looks at whether others wait.
 const VALUES_PER_LOOK: usize = 128;
 
-/// One value: also those that no matching document of this partition has, because another partition may have one while the
-/// first document of all is here.
-#[derive(Clone, Debug, PartialEq)]
-struct Hit {
-    /// Matching documents with this value.
-    count: u64,
-    /// The least document with this value, matching or not.
-    first: DocId,
-    /// How that document spells it.
-    spelling: Box<str>,
-}
+/// To read a document's values takes about as long as to count the documents of so many blocks.
+const BLOCKS_PER_DOCUMENT: u64 = if cfg!(test) { 2 } else { 16 };
 
 /// Finds the strings of a field that match, and how many of `documents` have each. Without a query, which comes folded as
 /// [`Folding::of_query`] does it, all strings match. Numbers are never found.
@@ -63,28 +58,129 @@ pub async fn search_facet(
     documents: &RoaringBitmap,
     pace: &dyn Pace,
 ) -> Result<FacetHits, ColumnError> {
-    let mut hits = Vec::new();
     let Some(number) = source.fields().id(field) else { return Ok(FacetHits::default()) };
-    let columns = source.columns();
-    let matcher = Matcher::new(query, field, source.settings());
-    let mut visit = |value: &str, with_value: RoaringBitmap| {
-        if let Some(first) = with_value.min()
-            && matcher.matches(value)
-        {
-            let values = columns.values(number, LocalDocId(first))?;
-            let spelling = values.and_then(|values| values.strings().find(|(found, _)| *found == value));
-            let spelling = spelling.map_or(value, |(_, spelling)| spelling).into();
-            let hit = Hit {
-                count: with_value.intersection_len(documents),
-                first: source.global(LocalDocId(first)),
-                spelling,
-            };
-            hits.push((value.into(), hit));
+    if documents.is_empty() {
+        return Ok(FacetHits::default());
+    }
+    let (columns, settings) = (source.columns(), source.settings());
+    let set = CountedSet::new(documents, source.documents(), pace).await;
+    let mut found = Found::new(query, field, settings);
+    let mut blocks_left = documents.len().saturating_mul(BLOCKS_PER_DOCUMENT);
+    let mut visit = |value: &str, counted: Counted| Ok(found.add(value, counted.count));
+    if columns.count_strings(number, (&set, &mut blocks_left), &mut visit, pace).await? {
+        return Ok(found.finish());
+    }
+    // The values are so many more than the documents that reading these is cheaper.
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut read = 0;
+    for document in documents {
+        let values = columns.values(number, LocalDocId(document))?;
+        for (value, _) in values.into_iter().flat_map(DocValues::strings) {
+            *counts.entry(value).or_default() += 1;
+            read += 1;
+            pause_at(read, VALUES_PER_LOOK, pace).await;
         }
-        Ok(ControlFlow::Continue(()))
-    };
-    columns.walk_strings(number, false, &mut visit, pace).await?;
-    Ok(FacetHits { hits })
+        pause_at(0, VALUES_PER_LOOK, pace).await;
+    }
+    found = Found::new(query, field, settings);
+    for (at, (value, count)) in counts.into_iter().enumerate() {
+        if found.add(value, count).is_break() {
+            break;
+        }
+        pause_at(at, VALUES_PER_LOOK, pace).await;
+    }
+    Ok(found.finish())
+}
+
+/// For each of some values, which rise: the least document with it, matching or not, and how that spells it. `None` where no
+/// document of the partition has it.
+pub async fn spellings(
+    source: &dyn FacetSource,
+    field: &str,
+    values: &[Box<str>],
+    pace: &dyn Pace,
+) -> Result<Vec<Option<Spelled>>, ColumnError> {
+    let Some(number) = source.fields().id(field) else { return Ok(vec![None; values.len()]) };
+    let mut speller = Speller::new(source.columns(), number);
+    let mut spelled = Vec::with_capacity(values.len());
+    for values in values.chunks(VALUES_PER_LOOK) {
+        let firsts = source.columns().first_with_strings(number, values)?;
+        for (value, first) in values.iter().zip(firsts) {
+            spelled.push(match first {
+                Some(first) => {
+                    let spelling = speller.spelling(first, value, pace).await?.into();
+                    Some(Spelled { first: source.global(first), spelling })
+                }
+                None => None,
+            });
+        }
+        pause_at(0, VALUES_PER_LOOK, pace).await;
+    }
+    Ok(spelled)
+}
+
+/// A spelling and the document that has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spelled {
+    /// The document.
+    pub first: DocId,
+    /// How it spells the value.
+    pub spelling: Box<str>,
+}
+
+/// Gathers the values of a partition that match.
+struct Found {
+    matcher: Matcher,
+    hits: Gathered,
+}
+
+enum Gathered {
+    /// As they come, up to so many.
+    Rising(Vec<(Box<str>, u64)>, usize),
+    /// The first by folded value.
+    Folded(First<(String, Box<str>), u64>),
+}
+
+impl Found {
+    fn new(query: Option<&str>, field: &str, settings: &Settings) -> Self {
+        let hits = match settings.faceting.order(field) {
+            FacetOrder::Alpha if query.is_some() => Gathered::Folded(First::new(limit(settings))),
+            FacetOrder::Alpha => Gathered::Rising(Vec::new(), limit(settings)),
+            FacetOrder::Count => Gathered::Rising(Vec::new(), usize::MAX),
+        };
+        Self { matcher: Matcher::new(query, field, settings), hits }
+    }
+
+    /// Takes a value that is greater than those before, if it matches. `Break` when no more are needed.
+    fn add(&mut self, value: &str, count: u64) -> ControlFlow<()> {
+        if !self.matcher.matches(value) {
+            return ControlFlow::Continue(());
+        }
+        match &mut self.hits {
+            Gathered::Rising(hits, limit) => {
+                hits.push((value.into(), count));
+                if hits.len() >= *limit {
+                    return ControlFlow::Break(());
+                }
+            }
+            Gathered::Folded(first) => {
+                first.add((self.matcher.folding.fold(value).into_owned(), value.into()), count);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn finish(self) -> FacetHits {
+        let hits = match self.hits {
+            Gathered::Rising(hits, _) => hits,
+            Gathered::Folded(first) => {
+                let mut hits: Vec<_> = first.finish().into_iter().map(|((_, value), count)| (value, count)).collect();
+                hits.sort_unstable();
+                hits
+            }
+        };
+        FacetHits { hits }
+    }
 }
 
 impl FacetHits {
@@ -92,68 +188,130 @@ impl FacetHits {
     pub async fn merged(self, other: Self, pace: &dyn Pace) -> Self {
         let mut hits = Vec::with_capacity(self.hits.len().max(other.hits.len()));
         let (mut mine, mut theirs) = (self.hits.into_iter().peekable(), other.hits.into_iter().peekable());
-        while let Some((value, mut hit)) = match (mine.peek(), theirs.peek()) {
+        while let Some((value, mut count)) = match (mine.peek(), theirs.peek()) {
             (Some((one, _)), Some((other, _))) if other < one => theirs.next(),
             (Some(_), _) => mine.next(),
             (None, _) => theirs.next(),
         } {
-            if let Some((_, other)) = theirs.next_if(|(other, _)| *other == value) {
-                hit.count += other.count;
-                if other.first < hit.first {
-                    (hit.first, hit.spelling) = (other.first, other.spelling);
-                }
-            }
-            hits.push((value, hit));
+            count += theirs.next_if(|(other, _)| *other == value).map_or(0, |(_, count)| count);
+            hits.push((value, count));
             pause_at(hits.len(), VALUES_PER_LOOK, pace).await;
         }
         Self { hits }
     }
 
-    /// The values to answer with their counts, in the facet's order and cut to its limit. `query` says whether there was
-    /// one.
+    /// Those whose spelling is needed: in the order by count, where spellings decide between equals, these may be more than the
+    /// facet's limit.
+    pub async fn to_spell(self, field: &str, query: Option<&str>, settings: &Settings, pace: &dyn Pace) -> Self {
+        let mut hits = self.hits;
+        match settings.faceting.order(field) {
+            FacetOrder::Alpha if query.is_none() => hits.truncate(limit(settings)),
+            FacetOrder::Alpha => {
+                let folding = Folding::of_values(field, settings);
+                let mut first = First::new(limit(settings));
+                for (at, (value, count)) in hits.into_iter().enumerate() {
+                    first.add((folding.fold(&value).into_owned(), value), count);
+                    pause_at(at, VALUES_PER_LOOK, pace).await;
+                }
+                hits = first.finish().into_iter().map(|((_, value), count)| (value, count)).collect();
+                hits.sort_unstable();
+            }
+            FacetOrder::Count => {
+                let mut first = First::new(limit(settings));
+                for (at, (_, count)) in hits.iter().enumerate() {
+                    first.add(Reverse(*count), ());
+                    pause_at(at, VALUES_PER_LOOK, pace).await;
+                }
+                match first.finish().last() {
+                    Some((Reverse(least), ())) => hits.retain(|(_, count)| count >= least),
+                    None => hits.clear(),
+                }
+            }
+        }
+        Self { hits }
+    }
+
+    /// The values, rising, so many together.
+    pub fn values(&self, together: usize) -> impl Iterator<Item = Arc<[Box<str>]>> {
+        self.hits.chunks(together).map(|hits| hits.iter().map(|(value, _)| value.clone()).collect())
+    }
+
+    /// The values to answer with their counts, in the facet's order and cut to its limit. Takes their spellings in the same
+    /// order; `query` says whether there was one.
     pub async fn finish(
         self,
-        field: &str,
-        query: Option<&str>,
+        spelled: Vec<Option<Spelled>>,
+        (field, query): (&str, Option<&str>),
         settings: &Settings,
         pace: &dyn Pace,
     ) -> Vec<(String, u64)> {
-        let limit = usize::try_from(settings.faceting.max_values_per_facet).unwrap_or(usize::MAX);
-        let hits = self.hits.into_iter().filter(|(_, hit)| hit.count > 0);
-        let first = match settings.faceting.order(field) {
-            // By normalised value as they are, or by value without accents first.
-            FacetOrder::Alpha if query.is_none() => first(hits.enumerate(), limit, pace).await,
-            FacetOrder::Alpha => {
-                let folding = Folding::of_values(field, settings);
-                let keyed =
-                    hits.enumerate().map(|(at, (value, hit))| ((folding.fold(&value).into_owned(), at), (value, hit)));
-                first(keyed, limit, pace).await
-            }
-            FacetOrder::Count => {
-                let keyed = hits.map(|(value, hit)| (Reverse((hit.count, hit.spelling.clone())), (value, hit)));
-                first(keyed, limit, pace).await
-            }
-        };
-        first.into_iter().map(|(_, hit)| (hit.spelling.into(), hit.count)).collect()
+        let order = settings.faceting.order(field);
+        let folding = Folding::of_values(field, settings);
+        let mut first = First::new(limit(settings));
+        for (at, ((value, count), spelled)) in self.hits.into_iter().zip(spelled).enumerate() {
+            let spelling = spelled.map_or(value.clone(), |spelled| spelled.spelling);
+            let key = match order {
+                // By normalised value as they are, or by value without accents first.
+                FacetOrder::Alpha if query.is_none() => (Reverse(0), Reverse(Box::default()), String::new(), at),
+                FacetOrder::Alpha => (Reverse(0), Reverse(Box::default()), folding.fold(&value).into_owned(), at),
+                FacetOrder::Count => (Reverse(count), Reverse(spelling.clone()), String::new(), at),
+            };
+            first.add(key, (spelling, count));
+            pause_at(at, VALUES_PER_LOOK, pace).await;
+        }
+        first.finish().into_iter().map(|(_, (spelling, count))| (spelling.into(), count)).collect()
     }
 }
 
-/// The first items by key, of which no two are equal, up to a limit.
-async fn first<K: Ord, T>(keyed: impl Iterator<Item = (K, T)>, limit: usize, pace: &dyn Pace) -> Vec<T> {
-    let mut best: Vec<(K, T)> = Vec::new();
-    let cut = |best: &mut Vec<(K, T)>| {
-        best.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
-        best.truncate(limit);
-    };
-    for (at, item) in keyed.enumerate() {
-        best.push(item);
-        if best.len() >= limit.saturating_mul(2).saturating_add(VALUES_PER_LOOK) {
-            cut(&mut best);
+/// Joins the spellings of several partitions: that of the least document stands.
+pub fn join_spellings(all: &mut [Option<Spelled>], others: Vec<Option<Spelled>>) {
+    for (known, other) in all.iter_mut().zip(others) {
+        if let Some(other) = other
+            && known.as_ref().is_none_or(|known| other.first < known.first)
+        {
+            *known = Some(other);
         }
-        pause_at(at, VALUES_PER_LOOK, pace).await;
     }
-    cut(&mut best);
-    best.into_iter().map(|(_, item)| item).collect()
+}
+
+fn limit(settings: &Settings) -> usize {
+    usize::try_from(settings.faceting.max_values_per_facet).unwrap_or(usize::MAX)
+}
+
+/// Keeps the first items by key, up to a limit.
+struct First<K, T> {
+    limit: usize,
+    best: Vec<(K, T)>,
+    /// Whether the last one is the greatest that counts.
+    is_cut: bool,
+}
+
+impl<K: Ord, T> First<K, T> {
+    fn new(limit: usize) -> Self {
+        Self { limit, best: Vec::new(), is_cut: false }
+    }
+
+    fn add(&mut self, key: K, item: T) {
+        // After a cut the item at the limit stays where it is until the next.
+        if self.is_cut && self.limit.checked_sub(1).is_none_or(|last| key >= self.best[last].0) {
+            return;
+        }
+        self.best.push((key, item));
+        if self.best.len() >= self.limit.saturating_mul(2).saturating_add(VALUES_PER_LOOK) {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        self.best.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
+        self.best.truncate(self.limit);
+        self.is_cut = self.best.len() >= self.limit;
+    }
+
+    fn finish(mut self) -> Vec<(K, T)> {
+        self.cut();
+        self.best
+    }
 }
 
 /// Decides which values begin with the query.
@@ -204,117 +362,4 @@ impl Wanted {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_lite::future::block_on;
-    use serde_json::json;
-    use storage_engine::vector::Unpaced;
-
-    use super::*;
-    use crate::facets::test_support::{Facets, filterable};
-
-    fn found(facets: &Facets, query: Option<&str>) -> Vec<String> {
-        let folding = Folding::of_query("city", &facets.settings, None);
-        let query = query.map(|query| folding.fold(query));
-        let hits = block_on(search_facet(facets, "city", query.as_deref(), &facets.documents, &Unpaced));
-        let hits = hits.expect("memory does not fail");
-        let found = block_on(hits.finish("city", query.as_deref(), &facets.settings, &Unpaced));
-        found.into_iter().map(|(value, _)| value).collect()
-    }
-
-    fn cities() -> Facets {
-        let names = [
-            "Berlin",
-            "Bern",
-            "Bergen",
-            "Barcelona",
-            "Bordeaux",
-            "Brussels",
-            "Bremen",
-            "Brest",
-            "Brno",
-            "Basel",
-            "Baku",
-            "Saint-Étienne",
-            "San Francisco",
-            "Amsterdam",
-            "Amsteldam",
-            "Bratislava",
-            "Élan",
-            "Elan",
-            "Straße",
-        ];
-        let documents = names.into_iter().map(|name| json!({ "city": name })).chain([json!({"city": 42})]);
-        Facets::with(filterable(&["city"]), documents)
-    }
-
-    #[test]
-    fn typos_grow_with_the_bytes_of_the_query() {
-        let mut facets = cities();
-        for (query, expected) in [
-            ("berln", vec!["Berlin", "Bern"]),
-            ("brlin", vec!["Berlin"]),
-            ("bxrl", vec![]),
-            ("berlinn", vec!["Berlin"]),
-            ("berlinnn", vec![]),
-            ("amstredam", vec!["Amsteldam", "Amsterdam"]),
-            ("xmsterdam", vec!["Amsteldam", "Amsterdam"]),
-            ("amxtxrdxm", vec![]),
-            ("bernx", vec!["Bern"]),
-            ("sain etienne", vec!["Saint-Étienne"]),
-            ("san fr", vec!["San Francisco"]),
-            ("Élan", vec!["Elan", "Élan"]),
-            ("elan", vec!["Elan", "Élan"]),
-            ("ss", vec![]),
-            ("straße", vec!["Straße"]),
-            ("trasse", vec![]),
-            ("   ", vec![]),
-            ("4", vec![]),
-        ] {
-            assert_eq!(found(&facets, Some(query)), expected, "{query}");
-        }
-        assert_eq!(found(&facets, None).len(), 19);
-        assert_eq!(found(&facets, Some("")).len(), 19);
-        facets.settings.typo_tolerance.min_word_size_for_typos.one_typo = 3;
-        assert_eq!(found(&facets, Some("brs")), ["Basel", "Bratislava", "Bremen", "Brest", "Brno", "Brussels"]);
-        facets.settings.typo_tolerance.disable_on_words.insert("basel".into());
-        facets.settings.typo_tolerance.disable_on_words.insert("base".into());
-        assert_eq!((found(&facets, Some("Basel")), found(&facets, Some("base"))), (vec!["Basel".to_owned()], vec![]));
-        facets.settings.typo_tolerance.disable_on_attributes.insert("city".into());
-        assert_eq!((found(&facets, Some("brs")), found(&facets, Some("BARC"))), (vec![], vec!["Barcelona".to_owned()]));
-    }
-
-    /// The spelling is that of the first document of all, whichever partition it is in and whether it matches or not.
-    #[test]
-    fn partitions_find_together_what_one_finds() {
-        let part =
-            |names: &[&str]| Facets::with(filterable(&["city"]), names.iter().map(|name| json!({ "city": name })));
-        let (left, right) = (part(&["PARIS", "Rome"]), part(&["paris", "Paris"]));
-        let mut hits = block_on(search_facet(&right, "city", Some("par"), &right.documents, &Unpaced))
-            .expect("memory does not fail");
-        for (_, hit) in &mut hits.hits {
-            hit.first.0 += 10;
-        }
-        let others = block_on(search_facet(&left, "city", Some("par"), &RoaringBitmap::new(), &Unpaced));
-        let hits = block_on(hits.merged(others.expect("memory does not fail"), &Unpaced));
-        let finish = |hits: FacetHits, query| block_on(hits.finish("city", Some(query), &left.settings, &Unpaced));
-        assert_eq!(finish(hits, "par"), [("PARIS".to_owned(), 2)]);
-        let none = block_on(search_facet(&left, "city", Some("rome"), &RoaringBitmap::new(), &Unpaced))
-            .expect("memory does not fail");
-        assert_eq!(finish(none, "rome"), []);
-    }
-
-    #[test]
-    fn the_count_order_breaks_ties_by_falling_spelling() {
-        let names = ["b", "a", "b", "c"];
-        let mut facets = Facets::with(filterable(&["city"]), names.map(|name| json!({ "city": name })));
-        facets.settings.faceting.sort_facet_values_by.insert("city".into(), FacetOrder::Count);
-        assert_eq!(found(&facets, None), ["b", "c", "a"]);
-        facets.settings.faceting.max_values_per_facet = 0;
-        assert!(found(&facets, None).is_empty());
-        assert!(
-            check_facet_name("city.x", &facets.settings).is_ok() && check_facet_name("x", &facets.settings).is_err()
-        );
-        facets.settings.facet_search = false;
-        assert!(check_facet_search_enabled(&facets.settings).is_err());
-    }
-}
+mod tests;

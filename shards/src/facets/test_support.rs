@@ -177,6 +177,46 @@ impl FacetSource for Facets {
     }
 }
 
+impl Facets {
+    /// The documents of one partition of several, with those of a set that are there.
+    pub fn part(&self, number: u32, count: u32, set: &RoaringBitmap) -> (Self, RoaringBitmap) {
+        let mut part = Self { fields: self.fields.clone(), ..Self::new(self.settings.clone()) };
+        let own = self.json.iter().filter(|(document, _)| **document % count == number);
+        part.put(own.map(|(document, json)| (document / count, Some(json.clone()))));
+        let set = set.iter().filter(|document| document % count == number).map(|document| document / count).collect();
+        (part, set)
+    }
+}
+
+/// A partition of several, which knows the numbers of its documents among all.
+pub struct Part<'f> {
+    pub facets: &'f Facets,
+    pub number: u32,
+    pub count: u32,
+}
+
+impl FacetSource for Part<'_> {
+    fn columns(&self) -> Columns<'_> {
+        self.facets.columns()
+    }
+
+    fn fields(&self) -> &FieldsMap {
+        &self.facets.fields
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.facets.settings
+    }
+
+    fn documents(&self) -> &RoaringBitmap {
+        &self.facets.documents
+    }
+
+    fn global(&self, document: LocalDocId) -> DocId {
+        DocId(document.0 * self.count + self.number)
+    }
+}
+
 /// Counts pauses, one of which is always due.
 #[derive(Default)]
 pub struct Pauses(pub Cell<usize>);

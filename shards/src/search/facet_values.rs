@@ -10,15 +10,18 @@ use super::gather::{Gather, SearchedIndex};
 use super::hybrid::{check, query_vector};
 use super::messages::{PartQuestion, PartReply};
 use super::narrow::questions;
-use super::part::Pacer;
+use super::part::{Pacer, pause};
 use super::plan;
 use super::request::{PageRequest, SearchRequest};
-use crate::facets::facet_search::{FacetHits, check_facet_name, check_facet_search_enabled};
+use crate::facets::facet_search::{FacetHits, check_facet_name, check_facet_search_enabled, join_spellings};
 use crate::facets::folding::Folding;
 use crate::ids::PartitionNo;
 
 /// Hits for which a search is run when it is not exhaustive.
 const SEARCHED_HITS: u64 = 20;
+
+/// Values whose spellings are asked for together.
+const VALUES_TOGETHER: usize = 4096;
 
 /// A search for values of one facet.
 #[derive(Clone, Debug, Default)]
@@ -81,7 +84,21 @@ pub async fn search_facet_values(
         let PartReply::FacetHits(hits) = reply else { return Err(unexpected()) };
         all = all.merged(*hits, pacer).await;
     }
-    let found = all.finish(&request.name, request.query.as_deref(), index.settings, pacer).await;
     ranked.free(pacer).await;
-    Ok(found)
+    let query = request.query.as_deref();
+    let all = all.to_spell(&request.name, query, index.settings, pacer).await;
+    let mut spelled = Vec::new();
+    for values in all.values(VALUES_TOGETHER) {
+        let mut of_values = vec![None; values.len()];
+        let asked = (0..index.partitions).map(|number| {
+            ask.ask(PartitionNo(number), PartQuestion::FacetSpellings { field: field.clone(), values: values.clone() })
+        });
+        for reply in try_join_all(asked).await? {
+            let PartReply::FacetSpellings(of_part) = reply else { return Err(unexpected()) };
+            join_spellings(&mut of_values, of_part);
+        }
+        spelled.extend(of_values);
+        pause(pacer).await;
+    }
+    Ok(all.finish(spelled, (&request.name, query), index.settings, pacer).await)
 }

@@ -163,7 +163,7 @@ mod tests {
 
     fn facets(names: &[&str]) -> Arc<FacetPlan> {
         let facet = |name: &&str| PlannedFacet { field: FieldId(0), name: (*name).into(), order: FacetOrder::Alpha };
-        Arc::new(FacetPlan { facets: names.iter().map(facet).collect(), values_max: 100 })
+        Arc::new(FacetPlan { facets: names.iter().map(facet).collect(), values_max: 100, all_strings: false })
     }
 
     /// A list that was made for other documents or values, or without what scores need, is no answer.

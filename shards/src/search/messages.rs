@@ -11,7 +11,7 @@ use super::federated::FieldValue;
 use crate::facets::Filter;
 use crate::facets::distinct::GroupValue;
 use crate::facets::distribution::{FacetCounts, FacetPlan};
-use crate::facets::facet_search::FacetHits;
+use crate::facets::facet_search::{FacetHits, Spelled};
 use crate::format::{FormatPlan, HitExtras};
 use crate::ids::{DocId, LocalDocId};
 use crate::query::{FieldTable, NodeFacts, NodeQuestion};
@@ -56,6 +56,13 @@ pub enum PartQuestion {
         field: Arc<str>,
         /// What the values begin with, folded; `None`: all.
         query: Option<Arc<str>>,
+    },
+    /// How the first documents with some strings spell them.
+    FacetSpellings {
+        /// The facet's dotted path.
+        field: Arc<str>,
+        /// Normalised, rising.
+        values: Arc<[Box<str>]>,
     },
     /// The values of fields of documents, in the order given.
     Values {
@@ -159,6 +166,8 @@ pub enum PartReply {
     Narrowed(u64, Box<FacetCounts>),
     /// To [`PartQuestion::FacetSearch`].
     FacetHits(Box<FacetHits>),
+    /// To [`PartQuestion::FacetSpellings`]: for each value.
+    FacetSpellings(Vec<Option<Spelled>>),
     /// To [`PartQuestion::Values`]: for each document, for each path.
     Values(Vec<Vec<Vec<FieldValue>>>),
     /// To [`PartQuestion::VectorsOf`]: with their slots.

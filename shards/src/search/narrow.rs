@@ -47,17 +47,34 @@ pub(super) async fn narrow(
     let groups = losses.groups.map(Arc::new);
     let merged = dropped.into_iter().zip(kept);
     let merged = merged.map(|(dropped, kept)| MergeLosses { dropped, groups: groups.clone(), kept });
-    let asked = asked.into_iter().zip(merged).enumerate().map(|(number, (searches, merged))| {
+    let asked: Vec<_> = asked.into_iter().zip(merged).collect();
+    let (total, mut counts) = ask_to_narrow(ask, &asked, facets.clone()).await?;
+    if let Some(plan) = facets.filter(|plan| FacetCounts::lack_strings(&parts_of(&counts), plan)) {
+        let plan = FacetPlan { all_strings: true, ..FacetPlan::clone(&plan) };
+        (_, counts) = ask_to_narrow(ask, &asked, Some(Arc::new(plan))).await?;
+    }
+    Ok((total, FacetCounts::merged(&parts_of(&counts), pacer).await))
+}
+
+fn parts_of(counts: &[Box<FacetCounts>]) -> Vec<&FacetCounts> {
+    counts.iter().map(|counts| &**counts).collect()
+}
+
+async fn ask_to_narrow(
+    ask: &dyn Ask,
+    asked: &[(Vec<NarrowQuestion>, MergeLosses)],
+    facets: Option<Arc<FacetPlan>>,
+) -> Result<(u64, Vec<Box<FacetCounts>>), SearchError> {
+    let asked = asked.iter().cloned().enumerate().map(|(number, (searches, merged))| {
         ask.ask(PartitionNo(number as u16), PartQuestion::Narrow { searches, merged, facets: facets.clone() })
     });
-    let (mut total, mut counts) = (0, Vec::with_capacity(usize::from(partitions)));
+    let (mut total, mut counts) = (0, Vec::with_capacity(asked.len()));
     for reply in try_join_all(asked).await? {
         let PartReply::Narrowed(left, facets) = reply else { return Err(unexpected()) };
         total += left;
         counts.push(facets);
     }
-    let counts: Vec<&FacetCounts> = counts.iter().map(|counts| &**counts).collect();
-    Ok((total, FacetCounts::merged(&counts, pacer).await))
+    Ok((total, counts))
 }
 
 /// What each partition is told of a search.

@@ -18,7 +18,7 @@ use super::messages::{MergeLosses, NarrowQuestion, PartQuestion, PartReply, Rank
 use crate::facets::columns::ColumnError;
 use crate::facets::distinct::{GroupValue, group_members};
 use crate::facets::distribution::{FacetCounts, FacetPlan, count_facets};
-use crate::facets::facet_search::search_facet;
+use crate::facets::facet_search::{search_facet, spellings};
 use crate::facets::{FacetError, FacetSource, Filter, in_network_shard};
 use crate::format::{FormatPlan, HitExtras, HitWriter};
 use crate::ids::{FieldId, LocalDocId, PartitionNo};
@@ -114,6 +114,11 @@ async fn answer(
             doing("facet search");
             let hits = search_facet(&*partition, &field, query.as_deref(), &left, pacer).await.map_err(column_error)?;
             Ok(PartReply::FacetHits(Box::new(hits)))
+        }
+        PartQuestion::FacetSpellings { field, values } => {
+            doing("facet spellings");
+            let spelled = spellings(&*partition, &field, &values, pacer).await.map_err(column_error)?;
+            Ok(PartReply::FacetSpellings(spelled))
         }
         PartQuestion::Values { paths, docs } => federated::part::values(&*partition, &paths, &docs, pacer).await,
         PartQuestion::VectorsOf { doc, embedder } => hybrid::part::vectors_of(&*partition, doc, &embedder).await,

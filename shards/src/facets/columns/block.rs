@@ -88,6 +88,54 @@ impl<'b> Block<'b> {
         }
     }
 
+    /// The least number.
+    pub fn first(self) -> Option<u16> {
+        match self {
+            Self::List(numbers) => numbers.first().map(|number| u16::from_le_bytes(*number)),
+            Self::Runs(runs) => runs.first().map(|run| bounds(*run).0),
+            Self::Bitmap(bits) => words(bits).enumerate().find_map(|(at, word)| lowest(at, word)),
+        }
+    }
+
+    /// How many numbers there are.
+    pub fn len(self) -> u64 {
+        match self {
+            Self::List(numbers) => numbers.len() as u64,
+            Self::Runs(runs) => runs.iter().map(|run| bounds(*run)).map(|(first, last)| run_len(first, last)).sum(),
+            Self::Bitmap(bits) => words(bits).map(|word| u64::from(word.count_ones())).sum(),
+        }
+    }
+
+    /// How many numbers are in a set of bits, and the least of these.
+    pub fn count_in(self, set: &BlockBits) -> (u64, Option<u16>) {
+        let (mut count, mut least) = (0, None);
+        let mut add_word = |at: usize, word: u64| {
+            count += u64::from(word.count_ones());
+            least = least.or_else(|| lowest(at, word));
+        };
+        match self {
+            Self::List(numbers) => {
+                for number in numbers {
+                    let number = u16::from_le_bytes(*number);
+                    add_word(usize::from(number / 64), set.0[usize::from(number / 64)] & (1 << (number % 64)));
+                }
+            }
+            Self::Runs(runs) => {
+                for (first, last) in runs.iter().map(|run| bounds(*run)).filter(|(first, last)| first <= last) {
+                    for at in first / 64..=last / 64 {
+                        let from = if at == first / 64 { u64::MAX << (first % 64) } else { u64::MAX };
+                        let to = if at == last / 64 { u64::MAX >> (63 - last % 64) } else { u64::MAX };
+                        add_word(usize::from(at), set.0[usize::from(at)] & from & to);
+                    }
+                }
+            }
+            Self::Bitmap(bits) => {
+                words(bits).zip(set.0.iter()).enumerate().for_each(|(at, (word, other))| add_word(at, word & other));
+            }
+        }
+        (count, least)
+    }
+
     /// Adds all numbers, counted from `base`, to a set that may hold others.
     pub fn add_to(self, base: u32, set: &mut RoaringBitmap) {
         match self {
@@ -103,6 +151,33 @@ impl<'b> Block<'b> {
             Self::Bitmap(bits) => *set |= RoaringBitmap::from_lsb0_bytes(base, bits),
         }
     }
+}
+
+/// A set of documents within 65,536 consecutive numbers, of which any can be looked at at once.
+#[derive(Clone)]
+pub(super) struct BlockBits(Box<[u64; BITMAP_BYTES / 8]>);
+
+impl BlockBits {
+    pub fn new() -> Self {
+        Self(Box::new([0; BITMAP_BYTES / 8]))
+    }
+
+    pub fn insert(&mut self, number: u16) {
+        self.0[usize::from(number / 64)] |= 1 << (number % 64);
+    }
+}
+
+fn words(bits: &[u8]) -> impl Iterator<Item = u64> {
+    bits.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
+}
+
+/// The number of the lowest bit of a word.
+fn lowest(at: usize, word: u64) -> Option<u16> {
+    (word != 0).then(|| at as u16 * 64 + word.trailing_zeros() as u16)
+}
+
+fn run_len(first: u16, last: u16) -> u64 {
+    (u64::from(last) + 1).saturating_sub(u64::from(first))
 }
 
 fn whole<const N: usize>(body: &[u8]) -> Option<&[[u8; N]]> {
@@ -136,6 +211,13 @@ mod tests {
         for number in [0, 1, 77, u16::MAX].into_iter().chain(numbers.iter().copied().take(50)) {
             prop_assert_eq!(block.contains(number), numbers.contains(&number));
         }
+        prop_assert_eq!((block.len(), block.first()), (numbers.len() as u64, numbers.first().copied()));
+        for among in [|number: u16| number % 3 == 1, |number| number > 40_000, |number| number != 63, |_| false] {
+            let mut bits = BlockBits::new();
+            (0..=u16::MAX).filter(|number| among(*number)).for_each(|number| bits.insert(number));
+            let met: Vec<u16> = numbers.iter().copied().filter(|number| among(*number)).collect();
+            prop_assert_eq!(block.count_in(&bits), (met.len() as u64, met.first().copied()));
+        }
         let mut set = RoaringBitmap::from_iter([5]);
         block.add_to(3 << 16, &mut set);
         let expected = RoaringBitmap::from_iter(numbers.iter().map(|number| 3 << 16 | u32::from(*number)).chain([5]));
@@ -154,7 +236,7 @@ mod tests {
         #[test]
         fn any_bytes_decode_to_numbers_or_nothing(bytes: Vec<u8>) {
             if let Some(block) = Block::decode(&bytes) {
-                let _ = block.numbers();
+                let _ = (block.numbers(), block.len(), block.first(), block.count_in(&BlockBits::new()));
                 block.add_to(0, &mut RoaringBitmap::new());
             }
         }

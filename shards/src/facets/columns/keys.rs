@@ -67,8 +67,16 @@ pub(super) fn string_prefix(field: FieldId, value: &[u8]) -> Vec<u8> {
 
 /// The string of a whole `FACET_STRINGS` key; `None` if the key is malformed.
 pub(super) fn string_of(key: &[u8]) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    string_into(key, &mut value)?;
+    Some(value)
+}
+
+/// As [`string_of`], into a buffer that is used again.
+pub(super) fn string_into(key: &[u8], value: &mut Vec<u8>) -> Option<()> {
     let escaped = key.get(2..key.len().checked_sub(3)?)?;
-    let mut value = Vec::with_capacity(escaped.len());
+    value.clear();
+    value.reserve(escaped.len());
     let mut bytes = escaped.iter();
     while let Some(byte) = bytes.next() {
         match byte {
@@ -76,7 +84,7 @@ pub(super) fn string_of(key: &[u8]) -> Option<Vec<u8>> {
             _ => value.push(*byte),
         }
     }
-    Some(value)
+    Some(())
 }
 
 /// As [`number`], for a flag.
@@ -98,6 +106,12 @@ pub(super) fn cell_start(place: Place, code: u32) -> Vec<u8> {
     let mut key = vec![place as u8];
     key.extend_from_slice(&code.to_be_bytes());
     key
+}
+
+/// The cell of a whole `GEO_CELLS` key; `None` if the key is malformed.
+pub(super) fn cell_of(key: &[u8]) -> Option<Cell> {
+    let code = key.get(1..)?.first_chunk()?;
+    Cell::stored(u32::from_be_bytes(*code), *key.get(5)?)
 }
 
 /// The key of a document's values on a field.

@@ -16,11 +16,14 @@
 
 mod block;
 mod block_union;
+mod coarse;
+mod counting;
 mod keys;
 mod reader;
 mod reindex;
 mod resident;
 mod ring_walk;
+mod speller;
 pub(crate) mod store;
 #[cfg(test)]
 mod tests;
@@ -28,11 +31,13 @@ mod value_walk;
 mod values;
 mod writer;
 
+pub use counting::{Counted, CountedSet};
 pub use keys::{Flag, Place};
 pub use reader::{Columns, Visit};
 pub use reindex::{ReindexPlan, drop_field, drop_places};
 pub use resident::{ResidentField, ResidentFields};
 pub use ring_walk::{Ring, RingStep, RingWalk};
+pub use speller::Speller;
 pub use store::{ColumnError, ColumnRead, ColumnWrite, Entry};
 pub use value_walk::{FieldValue, ValueWalk};
 pub use values::DocValues;

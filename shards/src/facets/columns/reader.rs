@@ -11,10 +11,11 @@ use storage_engine::vector::Pace;
 use super::block::Block;
 use super::block_union::BlockUnion;
 use super::keys::{self, Flag, Place};
+use super::resident::ResidentFields;
 use super::store::{ColumnError, ColumnRead, Entry};
 use super::values::DocValues;
 use crate::facets::geo::GeoPoint;
-use crate::facets::geo::cells::{Bounds, cover};
+use crate::facets::geo::cells::{Areas, Bounds, Cell, cover, cover_with};
 use crate::facets::geo::shapes::Region;
 use crate::facets::normalise::STRING_BYTES_MAX;
 use crate::ids::{FieldId, LocalDocId};
@@ -24,6 +25,9 @@ use crate::partition::trees::{
 
 /// Fewer points than this are looked up one by one.
 const SCATTERED_MAX: u64 = 20_000;
+
+/// A box is covered with about this many cells: many of them, since points under those at its edges are looked at one by one.
+const BOX_CELLS: usize = 256;
 
 /// Entries read between two looks at whether others wait; points and shapes are looked at as often.
 const ENTRIES_PER_LOOK: usize = 16;
@@ -35,12 +39,18 @@ pub type Visit<'v, V> = dyn FnMut(&V, RoaringBitmap) -> Result<ControlFlow<()>, 
 #[derive(Clone, Copy)]
 pub struct Columns<'a> {
     pub(super) store: &'a dyn ColumnRead,
+    resident: Option<&'a ResidentFields>,
 }
 
 impl<'a> Columns<'a> {
     /// The columns kept in this store.
     pub fn new(store: &'a dyn ColumnRead) -> Self {
-        Self { store }
+        Self { store, resident: None }
+    }
+
+    /// The same, with what is held in memory of them at this epoch.
+    pub fn held_by(self, resident: Option<&'a ResidentFields>) -> Self {
+        Self { resident, ..self }
     }
 
     /// The documents with this number, given as its bits.
@@ -66,7 +76,7 @@ impl<'a> Columns<'a> {
             Bound::Excluded(bits) => Some(keys::number(field, bits)),
             Bound::Unbounded => keys::after_field(field),
         };
-        self.between(FACET_NUMBERS, &from, before.as_deref(), |_| true, pace).await
+        self.between(FACET_NUMBERS, &from, before.as_deref(), pace).await
     }
 
     /// The documents with this normalised string.
@@ -97,7 +107,7 @@ impl<'a> Columns<'a> {
             Bound::Excluded(value) => Some(keys::string_prefix(field, value.as_bytes())),
             Bound::Unbounded => keys::after_field(field),
         };
-        self.between(FACET_STRINGS, &from, before.as_deref(), |_| true, pace).await
+        self.between(FACET_STRINGS, &from, before.as_deref(), pace).await
     }
 
     /// The documents with a string that begins so.
@@ -120,7 +130,7 @@ impl<'a> Columns<'a> {
         let finder = memchr::memmem::Finder::new(part);
         let before = keys::after_field(field);
         let accepts = |key: &[u8]| keys::string_of(key).is_some_and(|value| finder.find(&value).is_some());
-        self.between(FACET_STRINGS, &keys::field(field), before.as_deref(), accepts, pace).await
+        self.accepted(FACET_STRINGS, (&keys::field(field), before.as_deref()), accepts, pace).await
     }
 
     /// The documents with a string that contains one of these. Looks at every value of the field, once.
@@ -136,7 +146,7 @@ impl<'a> Columns<'a> {
         let finder = finder.map_err(|_| ColumnError::Corrupt(FACET_STRINGS))?;
         let before = keys::after_field(field);
         let accepts = |key: &[u8]| keys::string_of(key).is_some_and(|value| finder.is_match(&value));
-        self.between(FACET_STRINGS, &keys::field(field), before.as_deref(), accepts, pace).await
+        self.accepted(FACET_STRINGS, (&keys::field(field), before.as_deref()), accepts, pace).await
     }
 
     /// The documents whose field is flagged so.
@@ -170,8 +180,65 @@ impl<'a> Columns<'a> {
         belongs: impl Fn(GeoPoint) -> bool,
         pace: &dyn Pace,
     ) -> Result<RoaringBitmap, ColumnError> {
-        let mut found = RoaringBitmap::new();
         let candidates = self.near(Place::Point, within, pace).await?;
+        self.of_points(candidates, belongs, pace).await
+    }
+
+    /// The documents whose point lies in one of the rectangles, which is what `belongs` tells. Only points near an edge are looked at.
+    pub async fn with_point_in(
+        &self,
+        rectangles: &[Bounds],
+        belongs: impl Fn(GeoPoint) -> bool,
+        pace: &dyn Pace,
+    ) -> Result<RoaringBitmap, ColumnError> {
+        let (areas, place) = (Areas::new(rectangles), Place::Point);
+        let (mut inside, mut doubtful) = (RoaringBitmap::new(), BlockUnion::default());
+        // Points out of the usual ranges, too.
+        let mut around = vec![Cell::WHOLE];
+        let cover = cover_with(rectangles, BOX_CELLS);
+        for cell in cover.wholes {
+            let after = cell.last_code().checked_add(1);
+            let before = after.map_or_else(|| vec![place as u8 + 1], |code| keys::cell_start(place, code));
+            if areas.hold(cell) {
+                // The finest parts only: those out of the usual ranges are under the whole globe itself.
+                let from = keys::cell(place, cell.below_whole());
+                inside |= self.between(GEO_CELLS, &from, Some(&before), pace).await?;
+                continue;
+            }
+            let mut union = BlockUnion::default();
+            let mut entry = |key: &[u8], value: &[u8]| {
+                if key >= before.as_slice() {
+                    return Ok(ControlFlow::Break(()));
+                }
+                let cell = keys::cell_of(key).ok_or(ColumnError::Corrupt(GEO_CELLS))?;
+                if areas.touch(cell) || !cell.holds_points() {
+                    let (base, block) = decode_block(GEO_CELLS, key, value)?;
+                    let is_inside = cell.holds_points() && areas.hold(cell);
+                    let set = if is_inside { &mut union } else { &mut doubtful };
+                    set.add(base, block);
+                }
+                Ok(ControlFlow::Continue(()))
+            };
+            self.scan((GEO_CELLS, false), &keys::cell(place, cell), &mut entry, pace).await?;
+            inside |= union.finish();
+        }
+        around.extend(cover.around);
+        let mut doubtful = doubtful.finish();
+        for cell in around {
+            doubtful |= self.of_value(GEO_CELLS, &keys::cell(place, cell))?;
+        }
+        doubtful -= &inside;
+        Ok(inside | self.of_points(doubtful, belongs, pace).await?)
+    }
+
+    /// Those of some documents with points whose point satisfies `belongs`.
+    async fn of_points(
+        &self,
+        candidates: RoaringBitmap,
+        belongs: impl Fn(GeoPoint) -> bool,
+        pace: &dyn Pace,
+    ) -> Result<RoaringBitmap, ColumnError> {
+        let mut found = RoaringBitmap::new();
         if candidates.len() < SCATTERED_MAX {
             for (number, document) in candidates.iter().enumerate() {
                 if number % ENTRIES_PER_LOOK == 0 && pace.due() {
@@ -187,8 +254,9 @@ impl<'a> Columns<'a> {
         // So many are read faster one after the other than looked up.
         let mut entry = |key: &[u8], value: &[u8]| {
             let point = decode_point(value).ok_or(ColumnError::Corrupt(GEO_POINTS))?;
-            if belongs(point) {
-                found.insert(keys::document_of(key).ok_or(ColumnError::Corrupt(GEO_POINTS))?.0);
+            let document = keys::document_of(key).ok_or(ColumnError::Corrupt(GEO_POINTS))?.0;
+            if belongs(point) && candidates.contains(document) {
+                found.insert(document);
             }
             Ok(ControlFlow::Continue(()))
         };
@@ -219,7 +287,7 @@ impl<'a> Columns<'a> {
         for cell in cover.wholes {
             let after = cell.last_code().checked_add(1);
             let before = after.map_or_else(|| vec![place as u8 + 1], |code| keys::cell_start(place, code));
-            near |= self.between(GEO_CELLS, &keys::cell(place, cell), Some(&before), |_| true, pace).await?;
+            near |= self.between(GEO_CELLS, &keys::cell(place, cell), Some(&before), pace).await?;
         }
         for cell in cover.around {
             near |= self.of_value(GEO_CELLS, &keys::cell(place, cell))?;
@@ -348,13 +416,43 @@ impl<'a> Columns<'a> {
         Ok(union.finish())
     }
 
-    /// The documents of the blocks from `from` on, up to but without `before`, whose key is accepted.
+    /// The documents of the blocks from `from` on, up to but without `before`: of one field, or of what lies in cells of one kind.
     async fn between(
         &self,
         tree: TreeId,
         from: &[u8],
         before: Option<&[u8]>,
-        accepts: impl Fn(&[u8]) -> bool,
+        pace: &dyn Pace,
+    ) -> Result<RoaringBitmap, ColumnError> {
+        let prefix = from.get(..if tree == GEO_CELLS { 1 } else { 2 }).unwrap_or(from);
+        if let Some(coarse) = self.resident.map(|resident| &resident.coarse)
+            && let Some(pieces) = coarse.get(self, (tree, prefix), pace).await?
+            && let Some((mut documents, first, rest)) = pieces.within(prefix, (from, before), pace).await
+        {
+            documents |= self.accepted(tree, (from, Some(first)), |_| true, pace).await?;
+            if let Some(rest) = rest {
+                documents |= self.accepted(tree, (rest, before), |_| true, pace).await?;
+            }
+            return Ok(documents);
+        }
+        let mut read = 0;
+        let count = |_: &[u8]| {
+            read += 1;
+            true
+        };
+        let documents = self.accepted(tree, (from, before), count, pace).await?;
+        if let Some(resident) = self.resident {
+            resident.coarse.add_read((tree, prefix), read);
+        }
+        Ok(documents)
+    }
+
+    /// The documents of the blocks from one key on, up to but without another, if their keys are accepted.
+    async fn accepted(
+        &self,
+        tree: TreeId,
+        (from, before): (&[u8], Option<&[u8]>),
+        mut accepts: impl FnMut(&[u8]) -> bool,
         pace: &dyn Pace,
     ) -> Result<RoaringBitmap, ColumnError> {
         let mut union = BlockUnion::default();

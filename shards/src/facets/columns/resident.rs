@@ -14,6 +14,7 @@ use ahash::{AHashMap, RandomState};
 use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
+use super::coarse::CoarseColumns;
 use super::keys;
 use super::reader::Columns;
 use super::store::ColumnError;
@@ -99,7 +100,10 @@ impl<S: BuildHasher> ListNumbers<S> {
 
 /// The fields held by a partition at one epoch.
 #[derive(Default)]
-pub struct ResidentFields(RefCell<Held>);
+pub struct ResidentFields {
+    held: RefCell<Held>,
+    pub(super) coarse: CoarseColumns,
+}
 
 #[derive(Default)]
 struct Held {
@@ -160,7 +164,7 @@ impl ResidentFields {
         pace: &dyn Pace,
     ) -> Result<Option<Rc<ResidentField>>, ColumnError> {
         {
-            let mut held = self.0.borrow_mut();
+            let mut held = self.held.borrow_mut();
             let is_full = held.bytes >= ALL_BYTES_MAX;
             match held.fields.entry(field).or_insert(State::LookedUp(0)) {
                 State::Resident(values) => return Ok(Some(values.clone())),
@@ -176,7 +180,7 @@ impl ResidentFields {
         }
         let Some(values) = columns.all_values(field, pace).await? else { return Ok(None) };
         let values = Rc::new(values);
-        let mut held = self.0.borrow_mut();
+        let mut held = self.held.borrow_mut();
         held.bytes += values.bytes();
         // Where it was forgotten meanwhile somebody else may have read it, too.
         if let Some(State::Resident(before)) = held.fields.insert(field, State::Resident(values.clone())) {
@@ -187,8 +191,8 @@ impl ResidentFields {
 
     /// Forgets one of them; false when there is none.
     pub fn forget_some(&self) -> bool {
-        let mut held = self.0.borrow_mut();
-        let Some(field) = held.fields.keys().next().copied() else { return false };
+        let mut held = self.held.borrow_mut();
+        let Some(field) = held.fields.keys().next().copied() else { return self.coarse.forget_some() };
         if let Some(State::Resident(values)) = held.fields.remove(&field) {
             held.bytes -= values.bytes();
         }
@@ -197,7 +201,7 @@ impl ResidentFields {
 
     /// Bytes of all that are held, about.
     pub fn bytes(&self) -> usize {
-        self.0.borrow().bytes
+        self.held.borrow().bytes + self.coarse.bytes()
     }
 }
 

@@ -7,6 +7,8 @@ use storage_engine::vector::Unpaced;
 use super::{ColumnWriter, Columns, Flag, ReindexPlan, drop_field, drop_places};
 use crate::facets::Extractor;
 use crate::facets::filter::tests::document;
+use crate::facets::geo::{GeoBox, GeoPoint};
+use crate::facets::source::FacetSource;
 use crate::facets::test_support::{Facets, filterable};
 use crate::ids::{FieldId, LocalDocId};
 use crate::settings::Settings;
@@ -125,4 +127,40 @@ fn walks_join_the_blocks_of_a_value() {
     assert!(columns.is_flagged(field, Flag::Exists, LocalDocId(far)).expect("memory does not fail"));
     assert!(!columns.is_flagged(field, Flag::Null, LocalDocId(far)).expect("memory does not fail"));
     assert_eq!(columns.flagged(FieldId(999), Flag::Exists).expect("memory does not fail"), RoaringBitmap::new());
+}
+
+/// Places that many documents have in common with the edges of boxes, some of them out of the usual ranges.
+fn place() -> impl Strategy<Value = (f64, f64)> {
+    let degrees = |most: i32| (-most * 4..=most * 4).prop_map(|quarters| f64::from(quarters) / 4.0);
+    let few = prop_oneof![Just(0.0), Just(45.0), Just(90.0), Just(-90.0)];
+    (prop_oneof![degrees(90), few], prop_oneof![degrees(180), Just(180.0), Just(-180.0), 0.0..0.02f64])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// A box finds the points that lie in it, whether their cells or they themselves are looked at.
+    #[test]
+    fn boxes_hold_the_points_in_them(
+        points in proptest::collection::vec((place(), 0..9u8), 1..30),
+        boxes in proptest::collection::vec((place(), place()), 1..5)
+    ) {
+        let points: Vec<GeoPoint> = points
+            .into_iter()
+            .map(|((lat, lng), far)| GeoPoint { lat, lng: if far == 0 { lng + 200.0 } else { lng } })
+            .collect();
+        let documents = points.iter().map(|point| json!({"_geo": {"lat": point.lat, "lng": point.lng}}));
+        let facets = Facets::with(filterable(&["_geo"]), documents);
+        let columns = facets.columns().held_by(facets.resident_fields());
+        for (one, other) in boxes {
+            let (south, north) = (one.0.min(other.0), one.0.max(other.0));
+            let bounds = GeoBox {
+                top_right: GeoPoint { lat: north, lng: one.1 },
+                bottom_left: GeoPoint { lat: south, lng: other.1 },
+            };
+            let found = block_on(columns.with_point_in(&bounds.bounds(), |point| bounds.contains(point), &Unpaced));
+            let expected = (0..points.len() as u32).filter(|at| bounds.contains(points[*at as usize]));
+            prop_assert_eq!(found.expect("memory does not fail"), expected.collect::<RoaringBitmap>(), "{:?}", bounds);
+        }
+    }
 }

@@ -50,17 +50,35 @@ impl<'b> DocValues<'b> {
     }
 
     /// The normalised strings, ascending, each with its spelling in the document. Ends early at corrupt bytes.
-    pub fn strings(self) -> impl Iterator<Item = (&'b str, &'b str)> {
-        let mut rest = self.strings;
-        std::iter::from_fn(move || {
-            let value = take_text(&mut rest)?;
-            let (length, after) = take_varint(rest)?;
-            rest = after;
-            let Some(length) = length.checked_sub(1) else { return Some((value, value)) };
-            let (spelling, after) = rest.split_at_checked(length)?;
-            rest = after;
-            Some((value, std::str::from_utf8(spelling).ok()?))
-        })
+    pub fn strings(self) -> Strings<'b> {
+        Strings { rest: self.strings }
+    }
+}
+
+/// Walks the strings of one document.
+#[derive(Clone, Debug)]
+pub struct Strings<'b> {
+    rest: &'b [u8],
+}
+
+impl Strings<'_> {
+    /// The bytes still to walk.
+    pub fn bytes_left(&self) -> usize {
+        self.rest.len()
+    }
+}
+
+impl<'b> Iterator for Strings<'b> {
+    type Item = (&'b str, &'b str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let value = take_text(&mut self.rest)?;
+        let (length, after) = take_varint(self.rest)?;
+        self.rest = after;
+        let Some(length) = length.checked_sub(1) else { return Some((value, value)) };
+        let (spelling, after) = self.rest.split_at_checked(length)?;
+        self.rest = after;
+        Some((value, std::str::from_utf8(spelling).ok()?))
     }
 }
 

@@ -1,13 +1,16 @@
 //! Counts in the form in which they are cached and sent between cores: values in order, in few allocations.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use storage_engine::vector::Pace;
 
+use super::count::Cut;
+use super::{EXACT_DOCUMENTS_MAX, FacetPlan, PlannedFacet};
 use crate::facets::columns::DocValues;
 use crate::ids::DocId;
 use crate::runtime::pause_at;
+use crate::settings::FacetOrder;
 
 /// Counts of all facets of a plan, in its order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +27,8 @@ pub(super) struct FieldCounts {
     /// Bits of numbers, ascending, with their counts.
     pub numbers: Vec<(u64, u64)>,
     pub strings: StringCounts,
+    /// Whether there may be more strings than these.
+    pub strings_cut: bool,
     /// The bits of the least and the greatest number.
     pub range: Option<(u64, u64)>,
     /// All values of the field, for the order by count; `None` when that is not asked for or there are too many.
@@ -130,6 +135,15 @@ impl StringCounts {
         self.blocks.iter().map(|block| block.entries.len()).sum()
     }
 
+    fn truncated(self, len: usize) -> Self {
+        if self.len() <= len {
+            return self;
+        }
+        let mut first = Self::default();
+        self.iter().take(len).for_each(|counted| first.push(counted));
+        first
+    }
+
     async fn merged(&self, other: &Self, pace: &dyn Pace) -> Self {
         let mut all = Self::default();
         let (mut mine, mut theirs) = (self.iter(), other.iter());
@@ -176,6 +190,20 @@ impl FacetCounts {
             facets.push(mine.with(theirs, pace).await);
         }
         Self { facets, documents: self.documents + other.documents }
+    }
+
+    /// Whether a facet shows strings that partitions left out of these counts: see [`Cut`].
+    pub fn lack_strings(parts: &[&Self], plan: &FacetPlan) -> bool {
+        let documents: u64 = parts.iter().map(|part| part.documents).sum();
+        let lacks = |(at, facet): (usize, &PlannedFacet)| {
+            let counts = || parts.iter().filter_map(|part| part.facets.get(at));
+            facet.order == FacetOrder::Alpha && counts().any(|counts| counts.strings_cut) && {
+                let numbers: BTreeSet<u64> =
+                    counts().flat_map(|counts| &counts.numbers).map(|(bits, _)| *bits).collect();
+                numbers.len() as u64 >= plan.values_max
+            }
+        };
+        documents > EXACT_DOCUMENTS_MAX && plan.facets.iter().enumerate().any(lacks)
     }
 
     /// How many values were counted, and those beside which they are ordered.
@@ -242,7 +270,17 @@ impl AllValues {
 impl FieldCounts {
     pub(super) fn new(numbers: Vec<(u64, u64)>, strings: StringCounts) -> Self {
         let range = numbers.first().zip(numbers.last()).map(|(least, greatest)| (least.0, greatest.0));
-        Self { numbers, strings, range, all: None, lists: None }
+        Self { numbers, strings, range, ..Self::default() }
+    }
+
+    /// What is sent of them.
+    pub(super) fn cut(mut self, cut: Option<Cut>) -> Self {
+        let Some(cut) = cut else { return self };
+        self.numbers.truncate(cut.limit);
+        let strings_max = cut.strings(self.numbers.len());
+        self.strings_cut = self.strings.len() >= strings_max;
+        self.strings = self.strings.truncated(strings_max);
+        self
     }
 
     async fn with(&self, other: &Self, pace: &dyn Pace) -> Self {
@@ -253,7 +291,9 @@ impl FieldCounts {
             (mine, theirs) => mine.or(theirs),
         };
         let lists = self.lists.as_ref().zip(other.lists.as_ref()).and_then(|(mine, theirs)| mine.with(theirs));
-        Self { numbers: merged_numbers(&self.numbers, &other.numbers, pace).await, strings, range, all, lists }
+        let numbers = merged_numbers(&self.numbers, &other.numbers, pace).await;
+        let strings_cut = self.strings_cut || other.strings_cut;
+        Self { numbers, strings, strings_cut, range, all, lists }
     }
 }
 
@@ -289,25 +329,30 @@ impl<'v> Gathered<'v> {
     }
 
     /// Counts the values of `count` documents that have the same; `first` is the least of them.
-    pub fn add(&mut self, values: DocValues<'v>, count: u64, first: DocId) {
+    pub async fn add(&mut self, values: DocValues<'v>, (count, first): (u64, DocId), pace: &dyn Pace) {
         if let Some(lists) = &mut self.lists {
             lists.add(&values, count);
         }
-        for bits in values.numbers() {
+        for (at, bits) in values.numbers().enumerate() {
             *self.numbers.entry(bits).or_default() += count;
+            pause_at(at + 1, VALUES_PER_LOOK, pace).await;
         }
-        for (value, spelling) in values.strings() {
+        for (at, (value, spelling)) in values.strings().enumerate() {
             let known = self.strings.entry(value).or_insert(StringCount { value, count: 0, first, spelling });
             known.count += count;
             if first < known.first {
                 (known.first, known.spelling) = (first, spelling);
             }
+            pause_at(at + 1, VALUES_PER_LOOK, pace).await;
         }
     }
 
-    pub fn finish(self) -> FieldCounts {
+    pub async fn finish(self, pace: &dyn Pace) -> FieldCounts {
         let mut strings = StringCounts::default();
-        self.strings.into_values().for_each(|counted| strings.push(counted));
+        for (at, counted) in self.strings.into_values().enumerate() {
+            strings.push(counted);
+            pause_at(at, VALUES_PER_LOOK, pace).await;
+        }
         let lists = self.lists.filter(ValueLists::are_few);
         FieldCounts { lists, ..FieldCounts::new(self.numbers.into_iter().collect(), strings) }
     }

@@ -28,6 +28,8 @@ pub struct FacetPlan {
     pub facets: Vec<PlannedFacet>,
     /// `maxValuesPerFacet`.
     pub values_max: u64,
+    /// Whether every string is wanted, however many numbers a partition has.
+    pub all_strings: bool,
 }
 
 /// One facet to count.
@@ -77,6 +79,6 @@ impl FacetPlan {
             .map(|(field, name)| PlannedFacet { field, name: name.to_owned(), order: order(name) })
             .collect();
         facets.sort_by(|left, right| left.name.cmp(&right.name));
-        Self { facets, values_max: settings.faceting.max_values_per_facet }
+        Self { facets, values_max: settings.faceting.max_values_per_facet, all_strings: false }
     }
 }

@@ -1,16 +1,18 @@
+use std::cell::Cell;
+
 use futures_lite::future::block_on;
 use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use serde_json::{Value, json};
+use storage_engine::TreeId;
 use storage_engine::vector::Unpaced;
 
-use super::count::Counter;
+use super::count::{Counter, Cut};
 use super::*;
+use crate::facets::columns::{ColumnError, ColumnRead, Columns, CountedSet, Entry};
 use crate::facets::filter::tests::document;
 use crate::facets::source::FacetSource;
-use crate::facets::test_support::{Facets, filterable};
-use crate::facets::{columns::Columns, distribution::counts::FieldCounts};
-use crate::ids::{DocId, LocalDocId};
+use crate::facets::test_support::{Facets, Part, filterable};
 
 fn answer(facets: &Facets, names: &[&str]) -> Distribution {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -80,33 +82,80 @@ fn only_filterable_names_are_facets() {
     assert!(!check(&["a", "nope"]) && !check(&["a "]));
 }
 
-/// Every second document, as a partition of two would hold it.
-struct Half<'f> {
-    whole: &'f Facets,
-    half: Facets,
-    partition: u32,
+/// Documents that are more than those of which numbers are ordered as text.
+const MANY: u64 = EXACT_DOCUMENTS_MAX + 1;
+
+/// What partitions count together, and whether that lacks strings.
+fn counted(parts: &[(Facets, RoaringBitmap)], plan: &FacetPlan, cut: Option<Cut>) -> (FacetCounts, bool) {
+    let mut counts = Vec::new();
+    for (number, (facets, documents)) in parts.iter().enumerate() {
+        let source = Part { facets, number: number as u32, count: parts.len() as u32 };
+        let counter = Counter { source: &source, columns: facets.columns(), documents, pace: &Unpaced };
+        let set = block_on(CountedSet::new(documents, &facets.documents, &Unpaced));
+        let of_facet = |facet: &PlannedFacet| match cut {
+            Some(_) => block_on(counter.by_cost(facet.field, &set, cut)).expect("memory does not fail"),
+            None => block_on(counter.by_document(facet.field, false)).expect("memory does not fail"),
+        };
+        counts.push(FacetCounts { facets: plan.facets.iter().map(of_facet).collect(), documents: MANY });
+    }
+    let parts: Vec<&FacetCounts> = counts.iter().collect();
+    (block_on(FacetCounts::merged(&parts, &Unpaced)), FacetCounts::lack_strings(&parts, plan))
 }
 
-impl FacetSource for Half<'_> {
-    fn columns(&self) -> Columns<'_> {
-        self.half.columns()
+/// Reads of a tree, counted.
+struct Reads<'f>(&'f Facets, Cell<usize>);
+
+impl ColumnRead for Reads<'_> {
+    fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<&[u8]>, ColumnError> {
+        self.1.set(self.1.get() + 1);
+        self.0.columns.get(tree, key)
     }
 
-    fn fields(&self) -> &FieldsMap {
-        &self.whole.fields
+    fn scan(&self, tree: TreeId, from: &[u8], entry: &mut Entry<'_>) -> Result<(), ColumnError> {
+        let mut counted = |key: &[u8], value: &[u8]| {
+            self.1.set(self.1.get() + 1);
+            entry(key, value)
+        };
+        self.0.columns.scan(tree, from, &mut counted)
     }
 
-    fn settings(&self) -> &Settings {
-        &self.whole.settings
+    fn scan_back(&self, tree: TreeId, before: &[u8], entry: &mut Entry<'_>) -> Result<(), ColumnError> {
+        let mut counted = |key: &[u8], value: &[u8]| {
+            self.1.set(self.1.get() + 1);
+            entry(key, value)
+        };
+        self.0.columns.scan_back(tree, before, &mut counted)
     }
+}
 
-    fn documents(&self) -> &RoaringBitmap {
-        &self.half.documents
+/// No more is read of a field of many values than what is shown of it.
+#[test]
+fn large_fields_are_not_read_to_their_end() {
+    let documents = (0..4000).map(|at| json!({"u": format!("user {at}"), "n": f64::from(at) / 7.0}));
+    let mut settings = filterable(&["u", "n"]);
+    settings.faceting.max_values_per_facet = 10;
+    let facets = Facets::with(settings, documents);
+    let matching: RoaringBitmap = facets.documents.iter().filter(|document| document % 7 != 0).collect();
+    let plan = FacetPlan::new(&["*".to_owned()], &facets.fields, &facets.settings);
+    let reads = Reads(&facets, Cell::new(0));
+    for (at, facet) in plan.facets.iter().enumerate() {
+        let counter = Counter { source: &facets, columns: Columns::new(&reads), documents: &matching, pace: &Unpaced };
+        let set = block_on(CountedSet::new(&matching, &facets.documents, &Unpaced));
+        let cut = Some(Cut { limit: 10, all_strings: false });
+        let counts = block_on(counter.by_cost(facet.field, &set, cut)).expect("memory does not fail");
+        let whole =
+            block_on(counter_of(&facets, &matching).by_document(facet.field, false)).expect("memory does not fail");
+        assert_eq!(counts.range, whole.range, "{at}");
     }
+    assert!(reads.1.get() < 100, "{} reads", reads.1.get());
+    let counts = block_on(count_facets(&facets, &plan, &matching, &Unpaced)).expect("memory does not fail");
+    let keys = |at: usize, counts: &FacetCounts| block_on(counts.finish(&plan, &Unpaced)).facets[at].values.clone();
+    assert_eq!(keys(1, &counts)[..2], [("user 1".to_owned(), 1), ("user 10".to_owned(), 1)]);
+    assert_eq!((keys(0, &counts).len(), keys(1, &counts).len(), counts.values()), (10, 10, 20));
+}
 
-    fn global(&self, document: LocalDocId) -> DocId {
-        DocId(document.0 * 2 + self.partition)
-    }
+fn counter_of<'f>(facets: &'f Facets, documents: &'f RoaringBitmap) -> Counter<'f> {
+    Counter { source: facets, columns: facets.columns(), documents, pace: &Unpaced }
 }
 
 proptest! {
@@ -122,22 +171,55 @@ proptest! {
         let facets = Facets::with(settings, documents);
         let plan = FacetPlan::new(&["*".to_owned()], &facets.fields, &facets.settings);
         let matching: RoaringBitmap = facets.documents.iter().filter(|document| document % 5 != 1).collect();
-        let counter = Counter { source: &facets, columns: facets.columns(), documents: &matching, pace: &Unpaced };
+        let counter = counter_of(&facets, &matching);
+        let set = block_on(CountedSet::new(&matching, &facets.documents, &Unpaced));
         for facet in &plan.facets {
-            let by_value: FieldCounts = block_on(counter.by_value(facet.field)).expect("memory does not fail");
-            prop_assert_eq!(by_value, block_on(counter.by_document(facet.field, false)).expect("memory does not fail"));
+            let by_value = block_on(counter.by_value(facet.field, (&set, u64::MAX), None)).expect("memory does not fail");
+            let by_document = block_on(counter.by_document(facet.field, false)).expect("memory does not fail");
+            prop_assert_eq!(by_value, Some(by_document));
         }
         let whole = block_on(count_facets(&facets, &plan, &matching, &Unpaced)).expect("memory does not fail");
-        let halves = [1, 0].map(|partition| {
-            let mut half = Facets { fields: facets.fields.clone(), ..Facets::new(facets.settings.clone()) };
-            let own = facets.json.iter().filter(|(number, _)| **number % 2 == partition);
-            half.put(own.map(|(number, json)| (number / 2, Some(Value::clone(json)))));
-            let matching = matching.iter().filter(|number| number % 2 == partition).map(|number| number / 2).collect();
-            let half = Half { whole: &facets, half, partition };
+        let halves = [1, 0].map(|number| {
+            let (half, matching) = facets.part(number, 2, &matching);
+            let half = Part { facets: &half, number, count: 2 };
             block_on(count_facets(&half, &plan, &matching, &Unpaced)).expect("memory does not fail")
         });
         let merged = block_on(FacetCounts::merged(&halves.each_ref(), &Unpaced));
         prop_assert_eq!(&merged, &whole);
         prop_assert_eq!(block_on(merged.finish(&plan, &Unpaced)), block_on(whole.finish(&plan, &Unpaced)));
     }
+    /// Partitions that send only their first values answer together like those that send all, whatever their number.
+    #[test]
+    fn the_first_of_each_partition_are_enough(
+        lists in proptest::collection::vec(proptest::collection::vec(value(), 0..4), 0..40),
+        limit in 0..40u64,
+        every in 1..9u32
+    ) {
+        let mut settings = filterable(&["v"]);
+        settings.faceting.max_values_per_facet = limit;
+        let facets = Facets::with(settings, lists.iter().map(|list| json!({ "v": list })));
+        let matching: RoaringBitmap = facets.documents.iter().filter(|document| document % every == 0).collect();
+        let plan = FacetPlan::new(&["*".to_owned()], &facets.fields, &facets.settings);
+        let (whole, _) = counted(&[(facets.clone(), matching.clone())], &plan, None);
+        let expected = block_on(whole.finish(&plan, &Unpaced));
+        for count in [1, 3, 7] {
+            let parts: Vec<_> = (0..count).map(|number| facets.part(number, count, &matching)).collect();
+            let cut = |all_strings| (limit > 0).then_some(Cut { limit: limit as usize, all_strings });
+            let (mut found, lacks_strings) = counted(&parts, &plan, cut(false));
+            if lacks_strings {
+                let plan = FacetPlan { all_strings: true, ..plan.clone() };
+                let again = counted(&parts, &plan, cut(true));
+                prop_assert!(!again.1);
+                found = again.0;
+            }
+            prop_assert_eq!(block_on(found.finish(&plan, &Unpaced)), expected.clone(), "{} partitions", count);
+        }
+    }
+}
+
+/// Numbers, strings, and strings that are spelled like those numbers.
+fn value() -> impl Strategy<Value = Value> {
+    let number = (-9..9i32).prop_map(|number| json!(f64::from(number) / 2.0));
+    let like_number = (-3..9i32).prop_map(|number| json!(format!("{}", f64::from(number) / 2.0)));
+    prop_oneof![number, like_number, "[abAB]{1,2}".prop_map(Value::from)]
 }

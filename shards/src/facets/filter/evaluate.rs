@@ -32,7 +32,8 @@ impl Filter {
     /// From left to right: an AND stops once nothing is left, so mistakes to its right go unnoticed; an OR evaluates all of
     /// its members. With several partitions the filter is at fault if it is at fault in one of them.
     pub async fn evaluate(&self, source: &dyn FacetSource, pace: &dyn Pace) -> Result<RoaringBitmap, FacetError> {
-        Evaluation { source, columns: source.columns(), code: self.code, pace }.node(&self.root).await
+        let columns = source.columns().held_by(source.resident_fields());
+        Evaluation { source, columns, code: self.code, pace }.node(&self.root).await
     }
 }
 
@@ -335,7 +336,7 @@ impl Evaluation<'_> {
         let mut selected = RoaringBitmap::new();
         if points {
             let inside = |point| bounds.contains(point);
-            selected |= self.columns.with_point(&bounds.bounds(), inside, self.pace).await?;
+            selected |= self.columns.with_point_in(&bounds.bounds(), inside, self.pace).await?;
         }
         if shapes {
             selected |= self.columns.with_shape(&Region::rectangle(bounds), self.pace).await?;

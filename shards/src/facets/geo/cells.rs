@@ -54,6 +54,23 @@ impl Bounds {
         }
     }
 
+    /// Columns and rows of the finest cells of which every point within the usual ranges lies in the rectangle; `None` when there are
+    /// none. Columns and rows never fall with rising longitudes and latitudes: whatever lies in a later column than the western edge
+    /// is east of that.
+    fn inner_grid(&self) -> Option<Grid> {
+        let Grid { columns, rows } = self.grid();
+        let last = (1 << LEVEL_MAX) - 1;
+        let inner = |(first, end): (u32, u32), (is_first, is_last): (bool, bool)| {
+            let from = if is_first { 0 } else { first + 1 };
+            let to = if is_last { last } else { end.checked_sub(1)? };
+            (from <= to).then_some((from, to))
+        };
+        let (globe, west_east) = (Self::GLOBE, (self.west <= Self::GLOBE.west, self.east >= Self::GLOBE.east));
+        let columns = inner(columns, west_east)?;
+        let rows = inner(rows, (self.south <= globe.south, self.north >= globe.north))?;
+        Some(Grid { columns, rows })
+    }
+
     /// Columns and rows of the finest cells that are touched: first and last of each. What a request has outside of the usual
     /// ranges counts at the edge.
     fn grid(&self) -> Grid {
@@ -82,7 +99,23 @@ pub struct Cell {
 }
 
 impl Cell {
-    const WHOLE: Self = Self { code: 0, level: 0 };
+    /// The whole globe.
+    pub const WHOLE: Self = Self { code: 0, level: 0 };
+
+    /// The cell of a number and a level, as they are stored; `None` where there is no such level.
+    pub fn stored(code: u32, level: u8) -> Option<Self> {
+        (level <= LEVEL_MAX).then_some(Self { code, level })
+    }
+
+    /// The whole globe's first part for the whole globe, else the cell.
+    pub fn below_whole(self) -> Self {
+        Self { level: self.level.max(1), ..self }
+    }
+
+    /// Whether a point is under this cell because it lies in it: those out of the usual ranges are under the whole globe.
+    pub fn holds_points(self) -> bool {
+        self.level == LEVEL_MAX
+    }
 
     fn at(level: u8, column: u32, row: u32) -> Self {
         let shift = LEVEL_MAX - level;
@@ -161,9 +194,44 @@ pub struct Cover {
     pub around: Vec<Cell>,
 }
 
+/// Where the points of rectangles are told apart from others.
+pub struct Areas {
+    inner: SmallVec<[Grid; 2]>,
+    touched: SmallVec<[Grid; 2]>,
+}
+
+impl Areas {
+    /// Those of these rectangles.
+    pub fn new(rectangles: &[Bounds]) -> Self {
+        Self {
+            inner: rectangles.iter().filter_map(Bounds::inner_grid).collect(),
+            touched: rectangles.iter().map(Bounds::grid).collect(),
+        }
+    }
+
+    /// Whether all points in the cell are in one of the rectangles.
+    pub fn hold(&self, cell: Cell) -> bool {
+        let Grid { columns, rows } = cell.grid();
+        let inside = |outer: (u32, u32), inner: (u32, u32)| outer.0 <= inner.0 && inner.1 <= outer.1;
+        self.inner.iter().any(|area| inside(area.columns, columns) && inside(area.rows, rows))
+    }
+
+    /// Whether a point in the cell may be in one of the rectangles.
+    pub fn touch(&self, cell: Cell) -> bool {
+        let Grid { columns, rows } = cell.grid();
+        let meets = |a: (u32, u32), b: (u32, u32)| a.0 <= b.1 && b.0 <= a.1;
+        self.touched.iter().any(|area| meets(area.columns, columns) && meets(area.rows, rows))
+    }
+}
+
 /// Covers rectangles with cells.
 pub fn cover(rectangles: &[Bounds]) -> Cover {
-    let mut wholes: Vec<Cell> = rectangles.iter().flat_map(cover_one).collect();
+    cover_with(rectangles, COVER_CELLS)
+}
+
+/// As [`cover`], each with about so many cells.
+pub fn cover_with(rectangles: &[Bounds], cells: usize) -> Cover {
+    let mut wholes: Vec<Cell> = rectangles.iter().flat_map(|bounds| cover_one(bounds, cells)).collect();
     wholes.sort_unstable();
     wholes.dedup();
     // A cell sorts before its parts, which are in it already.
@@ -175,11 +243,11 @@ pub fn cover(rectangles: &[Bounds]) -> Cover {
     Cover { wholes, around }
 }
 
-fn cover_one(bounds: &Bounds) -> Vec<Cell> {
+fn cover_one(bounds: &Bounds, cells: usize) -> Vec<Cell> {
     let wanted = bounds.grid();
     let mut done = Vec::new();
     let mut open = std::collections::VecDeque::from([Cell::WHOLE]);
-    while done.len() + open.len() < COVER_CELLS
+    while done.len() + open.len() < cells
         && let Some(cell) = open.pop_front()
     {
         let Grid { columns, rows } = cell.grid();
@@ -231,6 +299,33 @@ mod tests {
             let cover = cover(&requests);
             if requests.iter().any(|request| request.meets(&document)) {
                 prop_assert!(cells.iter().any(|cell| is_found(&cover, *cell)), "{:?} {:?}", cells, cover);
+            }
+        }
+
+        /// A point's cell tells whether it lies in a rectangle, unless the cell is at an edge.
+        #[test]
+        fn cells_tell_points_apart(
+            requests in proptest::collection::vec(bounds(), 1..3),
+            (lng, lat) in (-180.0..=180.0f64, -90.0..=90.0f64),
+            (at_edge, level) in (0..5usize, 0..=LEVEL_MAX),
+        ) {
+            let first = requests[0];
+            let (lng, lat) = match at_edge {
+                0 => (first.west, lat),
+                1 => (first.east, first.north),
+                2 => (lng, first.south),
+                _ => (lng, lat),
+            };
+            let (lng, lat) = (lng.clamp(-180.0, 180.0), lat.clamp(-90.0, 90.0));
+            let point = Bounds::of_point(lng, lat);
+            let [cell] = cells_of(&point)[..] else { panic!("a point has one cell") };
+            prop_assert!(cell.holds_points());
+            let around = std::iter::successors(Some(cell), |cell| cell.parent()).find(|cell| cell.level == level);
+            let is_within = requests.iter().any(|request| request.covers(&point));
+            let areas = Areas::new(&requests);
+            for cell in [cell, around.expect("one of each level")] {
+                prop_assert!(!areas.hold(cell) || is_within);
+                prop_assert!(areas.touch(cell) || !is_within);
             }
         }
 

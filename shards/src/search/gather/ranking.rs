@@ -127,7 +127,13 @@ impl Gather<'_> {
         let facets = match &question.facets {
             Some(plan) => {
                 let counts: Vec<&FacetCounts> = replies.iter().map(|reply| &*reply.facets).collect();
-                Some(facet_answer(plan, &counts, self.pacer).await)
+                if FacetCounts::lack_strings(&counts, plan) {
+                    let again = self.count_all_strings(&question, plan).await?;
+                    let counts: Vec<&FacetCounts> = again.iter().map(|reply| &*reply.facets).collect();
+                    Some(facet_answer(plan, &counts, self.pacer).await)
+                } else {
+                    Some(facet_answer(plan, &counts, self.pacer).await)
+                }
             }
             None => None,
         };
@@ -139,6 +145,20 @@ impl Gather<'_> {
             free_in_steps(Arc::into_inner(values).into_iter().flatten(), self.pacer).await;
         }
         Ok((ranked, is_complete, several_groups))
+    }
+
+    /// Has the partitions count once more, without ranking anything, for facets that show more strings than they sent.
+    async fn count_all_strings(
+        &self,
+        question: &RankQuestion,
+        facets: &FacetPlan,
+    ) -> Result<Vec<RankedReply>, SearchError> {
+        let mut question = question.clone();
+        let plan = Arc::make_mut(&mut question.plan);
+        (plan.rules, plan.wanted, plan.scores) = (RuleList::default(), 0, false);
+        question.facets = Some(Arc::new(FacetPlan { all_strings: true, ..facets.clone() }));
+        question.show = None;
+        self.ask_to_rank(&question).await
     }
 
     async fn ask_to_rank(&self, question: &RankQuestion) -> Result<Vec<RankedReply>, SearchError> {
