@@ -19,6 +19,9 @@ const BYTES_PER_ENTRY: usize = 512;
 /// Where there are up to so many numbers for each document asked for, passing over the others is cheaper than looking up each.
 const SCAN_SPARSITY: usize = 3;
 
+/// Called with the place of a document among those asked for, and with its entry.
+type EachEntry<'e> = dyn FnMut(usize, &[u8]) -> Result<(), ColumnError> + 'e;
+
 /// A value of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FieldValue {
@@ -150,7 +153,7 @@ impl Columns<'_> {
         tree: TreeId,
         key_of: &dyn Fn(LocalDocId) -> [u8; KEY],
         documents: &[u32],
-        each: &mut dyn FnMut(usize, &[u8]) -> Result<(), ColumnError>,
+        each: &mut EachEntry<'_>,
     ) -> Result<(), ColumnError> {
         let (Some(first), Some(last)) = (documents.first(), documents.last()) else { return Ok(()) };
         if documents.len() == 1 || (last - first) as usize / SCAN_SPARSITY > documents.len() {
