@@ -23,6 +23,7 @@ mod cores;
 mod epoll;
 mod host;
 mod once;
+mod own;
 mod pace;
 mod panics;
 mod side_threads;

@@ -8,24 +8,20 @@ mod reactor;
 mod sockets;
 mod timers;
 
-use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use futures_util::future::LocalBoxFuture;
-use rand::rngs::SmallRng;
-use rand::{RngCore, SeedableRng};
 use storage_engine::Disk;
 
 use self::executor::{Executor, Shared};
 use self::reactor::{Opened, Reactor};
 use self::timers::Sleep;
 use super::cores::{Ended, Seat, SeatedThread, StartError, run_core};
-use super::side_threads::SideThreads;
-use super::untrusted::UntrustedThreads;
+use super::own::Own;
 use super::{Listener, Nanos, Queue, Runtime, SideThreadError, Stream, UntrustedError, UntrustedJob, guarded};
 use crate::ids::CoreId;
 use crate::mesh::Mesh;
@@ -34,17 +30,10 @@ pub(super) use self::sockets::{TcpListener, TcpStream};
 
 /// One core, on its own thread.
 struct EpollRuntime {
-    core: CoreId,
-    core_count: u16,
-    /// The same moment on all cores.
-    started: Instant,
+    own: Own,
     executor: Rc<Executor>,
     /// Of all cores, this one included.
     shared: Arc<[Arc<Shared>]>,
-    random: RefCell<SmallRng>,
-    disk: Rc<dyn Disk>,
-    side_threads: SideThreads,
-    untrusted_threads: UntrustedThreads,
 }
 
 /// What the cores' threads take with them.
@@ -94,45 +83,33 @@ where
 
 impl EpollRuntime {
     fn new<Q, A>(seat: &Seat<Q, A>, executor: Rc<Executor>, shared: Arc<[Arc<Shared>]>) -> Self {
-        let (side_threads, untrusted_threads) = seat.threads.clone();
-        Self {
-            core: seat.core,
-            core_count: seat.core_count,
-            started: seat.started,
-            executor,
-            shared,
-            random: RefCell::new(SmallRng::from_os_rng()),
-            disk: (seat.disk)(seat.core),
-            side_threads,
-            untrusted_threads,
-        }
+        Self { own: Own::new(seat), executor, shared }
     }
 }
 
 impl Runtime for EpollRuntime {
     fn core(&self) -> CoreId {
-        self.core
+        self.own.core
     }
 
     fn core_count(&self) -> u16 {
-        self.core_count
+        self.own.core_count
     }
 
     fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        self.own.now()
     }
 
     fn unix_time(&self) -> Duration {
-        // A clock set before 1970 reads as 1970.
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+        self.own.unix_time()
     }
 
     fn random_u64(&self) -> u64 {
-        self.random.borrow_mut().next_u64()
+        self.own.random_u64()
     }
 
     fn spawn(&self, queue: Queue, task: LocalBoxFuture<'static, ()>) {
-        self.executor.spawn(queue, guarded(self.core, queue, task));
+        self.executor.spawn(queue, guarded(self.own.core, queue, task));
     }
 
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<'static, ()> {
@@ -159,15 +136,15 @@ impl Runtime for EpollRuntime {
     }
 
     fn disk(&self) -> Rc<dyn Disk> {
-        self.disk.clone()
+        self.own.disk.clone()
     }
 
     fn side_thread(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, Result<(), SideThreadError>> {
-        self.side_threads.run(job)
+        self.own.side_threads.run(job)
     }
 
     fn untrusted_thread(&self, job: UntrustedJob) -> LocalBoxFuture<'static, Result<(), UntrustedError>> {
-        self.untrusted_threads.run(job)
+        self.own.untrusted_threads.run(job)
     }
 
     fn listen(&self, socket: std::net::TcpListener) -> io::Result<Listener> {

@@ -3,25 +3,22 @@
 mod pulse;
 mod start;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use glommio::{Latency, Shares, TaskQueueHandle};
-use rand::rngs::SmallRng;
-use rand::{RngCore, SeedableRng};
 use storage_engine::Disk;
 
 use self::pulse::Presence;
 use super::cores::Seat;
-use super::side_threads::SideThreads;
-use super::untrusted::UntrustedThreads;
+use super::own::Own;
 use super::{Listener, Nanos, Queue, Runtime, SideThreadError, Stream, UntrustedError, UntrustedJob, guarded};
 use crate::ids::CoreId;
 
@@ -33,15 +30,8 @@ const PREEMPTION: Duration = Duration::from_micros(300);
 
 /// One core, on its own thread.
 struct GlommioRuntime {
-    core: CoreId,
-    core_count: u16,
-    /// The same moment on all cores.
-    started: Instant,
+    own: Own,
     queues: [TaskQueueHandle; 4],
-    random: RefCell<SmallRng>,
-    disk: Rc<dyn Disk>,
-    side_threads: SideThreads,
-    untrusted_threads: UntrustedThreads,
     presence: Presence,
     background: Background,
 }
@@ -57,16 +47,9 @@ impl GlommioRuntime {
             queue(300, Latency::NotImportant, "indexing"),
             queue(50, Latency::NotImportant, "upkeep"),
         ];
-        let (side_threads, untrusted_threads) = seat.threads.clone();
         Self {
-            core: seat.core,
-            core_count: seat.core_count,
-            started: seat.started,
+            own: Own::new(seat),
             queues,
-            random: RefCell::new(SmallRng::from_os_rng()),
-            disk: (seat.disk)(seat.core),
-            side_threads,
-            untrusted_threads,
             background: Background { presence: presence.clone(), was_cut_short: Rc::default() },
             presence,
         }
@@ -76,7 +59,7 @@ impl GlommioRuntime {
     fn spawn_beat(&self, beat: impl Future<Output = ()> + 'static) {
         match glommio::spawn_local_into(beat, self.queue(Queue::Search)) {
             Ok(task) => drop(task.detach()),
-            Err(error) => tracing::error!(core = self.core.0, %error, "task not started"),
+            Err(error) => tracing::error!(core = self.own.core.0, %error, "task not started"),
         }
     }
 
@@ -119,30 +102,29 @@ impl Background {
 
 impl Runtime for GlommioRuntime {
     fn core(&self) -> CoreId {
-        self.core
+        self.own.core
     }
 
     fn core_count(&self) -> u16 {
-        self.core_count
+        self.own.core_count
     }
 
     fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        self.own.now()
     }
 
     fn unix_time(&self) -> Duration {
-        // A clock set before 1970 reads as 1970.
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+        self.own.unix_time()
     }
 
     fn random_u64(&self) -> u64 {
-        self.random.borrow_mut().next_u64()
+        self.own.random_u64()
     }
 
     fn spawn(&self, queue: Queue, task: LocalBoxFuture<'static, ()>) {
         let presence = self.presence.clone();
         let background = matches!(queue, Queue::Indexing | Queue::Upkeep).then(|| self.background.clone());
-        let task = guarded(self.core, queue, task);
+        let task = guarded(self.own.core, queue, task);
         let counted = async move {
             let mut task = pin!(task);
             poll_fn(|context| {
@@ -156,7 +138,7 @@ impl Runtime for GlommioRuntime {
         };
         match glommio::spawn_local_into(counted, self.queue(queue)) {
             Ok(task) => drop(task.detach()),
-            Err(error) => tracing::error!(core = self.core.0, %error, "task not started"),
+            Err(error) => tracing::error!(core = self.own.core.0, %error, "task not started"),
         }
     }
 
@@ -184,15 +166,15 @@ impl Runtime for GlommioRuntime {
     }
 
     fn disk(&self) -> Rc<dyn Disk> {
-        self.disk.clone()
+        self.own.disk.clone()
     }
 
     fn side_thread(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, Result<(), SideThreadError>> {
-        self.side_threads.run(job)
+        self.own.side_threads.run(job)
     }
 
     fn untrusted_thread(&self, job: UntrustedJob) -> LocalBoxFuture<'static, Result<(), UntrustedError>> {
-        self.untrusted_threads.run(job)
+        self.own.untrusted_threads.run(job)
     }
 
     fn listen(&self, socket: std::net::TcpListener) -> io::Result<Listener> {
