@@ -82,17 +82,18 @@ impl DirectoryLock {
     }
 }
 
-/// What the cores are to run on: io_uring where it works and is not forbidden by the options, else epoll.
+/// What the cores are to run on: with io_uring where it works and is not forbidden by the options, else without.
 ///
 /// # Errors
-/// io_uring is asked for and does not work.
+/// It is asked for and does not work.
 pub fn backend(wanted: IoBackend) -> Result<Backend, PreflightError> {
     match wanted {
         IoBackend::Epoll => Ok(Backend::Epoll),
         IoBackend::IoUring => check_io_uring().map(|()| Backend::IoUring),
+        IoBackend::Glommio => check_io_uring().map(|()| Backend::Glommio),
         IoBackend::Auto => {
             let Err(refused) = check_io_uring() else { return Ok(Backend::IoUring) };
-            tracing::warn!("falling back to epoll and helper threads: {refused}");
+            tracing::warn!("files are read by helper threads, more slowly where they are not in memory: {refused}");
             Ok(Backend::Epoll)
         }
     }
@@ -235,6 +236,7 @@ mod tests {
     fn the_backend_that_is_asked_for_is_taken() {
         assert_eq!(backend(IoBackend::Epoll).unwrap(), Backend::Epoll);
         assert_eq!(backend(IoBackend::IoUring).unwrap(), Backend::IoUring);
+        assert_eq!(backend(IoBackend::Glommio).unwrap(), Backend::Glommio);
         assert_eq!(backend(IoBackend::Auto).unwrap(), Backend::IoUring);
     }
 

@@ -12,8 +12,9 @@ use shards::mesh::Mesh;
 use shards::placement::{default_core_count, host_cpus, memory_bytes};
 use shards::runtime::{Backend, CoresConfig, DiskFactory, Runtime, run_cores};
 use shards::text::morphology::Morphology;
-use storage_engine::io::blocking::BlockingDisk;
-use storage_engine::io::uring::UringDisk;
+use storage_engine::io::glommio::GlommioDisk;
+use storage_engine::io::ring::Ring;
+use storage_engine::io::system::SystemDisk;
 
 use crate::api::router::Router;
 use crate::app::{Answer, App, Question};
@@ -148,8 +149,15 @@ fn bind_when_free(address: &str, core_count: u16) -> Result<Sockets, BindError> 
 /// The files that suit what the cores run on.
 fn disk(backend: Backend) -> DiskFactory {
     match backend {
-        Backend::IoUring => Arc::new(|_| Rc::new(UringDisk)),
-        Backend::Epoll => Arc::new(|_| Rc::new(BlockingDisk)),
+        Backend::IoUring => Arc::new(|core| match Ring::new() {
+            Ok(ring) => Rc::new(SystemDisk::over(ring)),
+            Err(error) => {
+                tracing::warn!(core = core.0, %error, "no io_uring for this core: its files are read by helper threads");
+                Rc::new(SystemDisk::default())
+            }
+        }),
+        Backend::Epoll => Arc::new(|_| Rc::new(SystemDisk::default())),
+        Backend::Glommio => Arc::new(|_| Rc::new(GlommioDisk)),
     }
 }
 

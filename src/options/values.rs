@@ -125,12 +125,14 @@ impl FromStr for LogsMode {
 /// What the cores run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoBackend {
-    /// io_uring, and epoll where that is refused.
+    /// The best that works here.
     Auto,
-    /// io_uring, or no start.
+    /// Files by io_uring, sockets by epoll, or no start.
     IoUring,
-    /// epoll.
+    /// Sockets by epoll, files by helper threads.
     Epoll,
+    /// All by glommio over io_uring, or no start.
+    Glommio,
 }
 
 impl FromStr for IoBackend {
@@ -141,7 +143,8 @@ impl FromStr for IoBackend {
             "auto" => Ok(IoBackend::Auto),
             "io_uring" => Ok(IoBackend::IoUring),
             "epoll" => Ok(IoBackend::Epoll),
-            _ => Err(format!("`{text}` is none of auto, io_uring and epoll")),
+            "glommio" => Ok(IoBackend::Glommio),
+            _ => Err(format!("`{text}` is none of auto, io_uring, epoll and glommio")),
         }
     }
 }

@@ -11,7 +11,7 @@ use glommio::LocalExecutorBuilder;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
-use storage_engine::io::uring::UringDisk;
+use storage_engine::io::glommio::GlommioDisk;
 use storage_engine::{Disk, PageStore, ReadTree, StoreOptions, TreeId};
 
 const ENTRIES: u32 = 400_000;
@@ -31,7 +31,7 @@ fn report(name: &str, operations: usize, mut seconds: Vec<f64>) {
 }
 
 async fn fresh(folder: &std::path::Path, name: &str) -> PageStore {
-    let disk: Rc<dyn Disk> = Rc::new(UringDisk);
+    let disk: Rc<dyn Disk> = Rc::new(GlommioDisk);
     let path = folder.join(name);
     if disk.exists(&path).await.expect("the folder can be read") {
         disk.remove_file(&path).await.expect("the old file can be removed");

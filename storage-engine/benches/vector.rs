@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roaring::RoaringBitmap;
 use storage_engine::Disk;
-use storage_engine::io::uring::UringDisk;
+use storage_engine::io::glommio::GlommioDisk;
 use storage_engine::vector::kernels::kernels;
 use storage_engine::vector::{
     Budget, CodeKind, Config, Metric, Plan, SearchOptions, Unpaced, VectorPartition, VectorSnapshot,
@@ -83,7 +83,7 @@ fn truth(data: &Data, allowed: Option<&RoaringBitmap>) -> Vec<Vec<u32>> {
 }
 
 async fn fresh(folder: &Path, config: Config, budget: Budget) -> VectorPartition {
-    let disk: Rc<dyn Disk> = Rc::new(UringDisk);
+    let disk: Rc<dyn Disk> = Rc::new(GlommioDisk);
     VectorPartition::create(disk, folder, config, budget).await.expect("it can be made")
 }
 
@@ -200,7 +200,7 @@ async fn bench(options: HashMap<String, String>, folder: PathBuf, mut data: Data
         }
     }
     if wants("disk") {
-        let disk: Rc<dyn Disk> = Rc::new(UringDisk);
+        let disk: Rc<dyn Disk> = Rc::new(GlommioDisk);
         let pages = (sizes.graph_bytes / 10, 0);
         let tight =
             Budget { code_bytes, graph_bytes: pages.0, vector_bytes: pages.1, direct_bytes: 0, ..Budget::DEFAULT };

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use glommio::LocalExecutorBuilder;
-use storage_engine::io::uring::UringDisk;
+use storage_engine::io::glommio::GlommioDisk;
 use storage_engine::{PageStore, StoreOptions, TREES_MAX, TreeId};
 
 async fn print_usage(path: PathBuf) -> Result<(), Box<dyn std::error::Error>> {
     let options = StoreOptions { create: false, at_most_epoch: None };
-    let store = PageStore::open(Rc::new(UringDisk), &path, options).await?;
+    let store = PageStore::open(Rc::new(GlommioDisk), &path, options).await?;
     let (file, used) = (store.file_bytes(), store.used_bytes());
     println!("{}: epoch {}, file {:.2} MB, used {:.2} MB", path.display(), store.epoch(), mb(file), mb(used));
     println!(

@@ -80,7 +80,7 @@ fn config(backend: Backend, cores: u16) -> CoresConfig {
 
 /// On both backends; what the tally says after each.
 fn on_real_cores(cores: u16, in_flight_max: u16, body: Body) -> [u64; 2] {
-    [Backend::IoUring, Backend::Epoll].map(|backend| {
+    [Backend::Glommio, Backend::Epoll].map(|backend| {
         let tally = Tally::default();
         let config = CoresConfig { in_flight_max, ..config(backend, cores) };
         let failed = run_cores(config, whole(body, tally.clone())).unwrap().join();
@@ -261,7 +261,7 @@ fn core_one_leaves(tally: Tally) -> impl Fn(Rc<dyn Runtime>, TestMesh) -> LocalB
 /// An instance that shuts down, or loses a core to a defect, must not leave requests on other cores waiting for ever.
 #[test]
 fn a_core_that_ends_fails_the_questions_it_has() {
-    for backend in [Backend::IoUring, Backend::Epoll] {
+    for backend in [Backend::Glommio, Backend::Epoll] {
         let tally = Tally::default();
         let config = CoresConfig { in_flight_max: 2, ..config(backend, 2) };
         let failed = run_cores(config, core_one_leaves(tally.clone())).unwrap().join();
@@ -308,7 +308,7 @@ fn core_one_leaves_unasked(
 /// Who waits for what a core sends on its own has no question open there, and must hear of its end all the same.
 #[test]
 fn the_end_of_a_core_is_heard_without_a_question() {
-    for backend in [Backend::IoUring, Backend::Epoll] {
+    for backend in [Backend::Glommio, Backend::Epoll] {
         let tally = Tally::default();
         let started = run_cores(config(backend, 2), core_one_leaves_unasked(tally.clone()));
         assert_eq!(started.unwrap().join(), [], "{backend:?}");

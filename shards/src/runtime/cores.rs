@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use storage_engine::Disk;
 
-use super::host::{EXECUTOR_LOCKED_BYTES, forbid_huge_pages};
+use super::host::{EXECUTOR_LOCKED_BYTES, forbid_huge_pages, raise_memlock};
 use super::side_threads::SideThreads;
 use super::untrusted::{Bounds, UntrustedThreads};
-use super::{Runtime, catch_panic, epoll, panic_text, uring};
+use super::{Runtime, catch_panic, glommio, local, panic_text};
 use crate::ids::CoreId;
 use crate::mesh::{CloseOnDrop, IN_FLIGHT_MAX, Mesh, Port, ports};
 use crate::placement::{default_core_count, host_cpus};
@@ -22,10 +22,12 @@ pub type DiskFactory = Arc<dyn Fn(CoreId) -> Rc<dyn Disk> + Send + Sync>;
 /// How cores wait for sockets, timers and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// glommio's executors, over io_uring.
+    /// Executors of our own: sockets by epoll, files by a ring of each core and helper threads.
     IoUring,
-    /// Executors of our own, over epoll and helper threads: for where io_uring is refused.
+    /// The same without rings: for where io_uring is refused.
     Epoll,
+    /// glommio's executors, which do all over io_uring.
+    Glommio,
 }
 
 /// How the cores run.
@@ -115,16 +117,16 @@ pub(super) type Ended = Option<String>;
 
 /// A core's thread.
 pub(super) enum SeatedThread {
-    Uring(glommio::ExecutorJoinHandle<Ended>),
-    Epoll(std::thread::JoinHandle<Ended>),
+    Glommio(::glommio::ExecutorJoinHandle<Ended>),
+    Local(std::thread::JoinHandle<Ended>),
 }
 
 impl SeatedThread {
     /// Waits for its end. The error: it did not begin, or its executor failed.
     fn join(self) -> Result<Ended, String> {
         match self {
-            Self::Uring(thread) => thread.join().map_err(|error| error.to_string()),
-            Self::Epoll(thread) => thread.join().map_err(|panic| panic_text(&*panic)),
+            Self::Glommio(thread) => thread.join().map_err(|error| error.to_string()),
+            Self::Local(thread) => thread.join().map_err(|panic| panic_text(&*panic)),
         }
     }
 }
@@ -187,6 +189,7 @@ where
         return Err(StartError::NoCores);
     }
     forbid_huge_pages();
+    let memlock_bytes = raise_memlock();
     let side_threads = SideThreads::start(config.side_threads).map_err(StartError::Thread)?;
     let untrusted_threads = UntrustedThreads::start(Bounds::default()).map_err(StartError::Thread)?;
     // One that takes a part of what it may use leaves the others theirs: pinned, two such servers would share the first processors
@@ -204,17 +207,18 @@ where
     });
     let mut seated: Vec<Seated> = Vec::new();
     match config.backend {
-        Backend::IoUring => {
-            let executors = uring::Executors::prepare(&config, &host, (core_count, owns_all, idle_spin))?;
+        Backend::Glommio => {
+            let executors =
+                glommio::Executors::prepare(&config, &host, (core_count, owns_all, idle_spin), memlock_bytes)?;
             for (seat, is_ready, let_go) in seats {
                 let thread = executors.start_core(seat, &start, &is_ready).map_err(|error| error.of_all(core_count))?;
                 seated.push((thread, is_ready, let_go));
             }
         }
-        Backend::Epoll => {
-            let mut prepared = epoll::prepare(core_count)?;
+        Backend::IoUring | Backend::Epoll => {
+            let mut prepared = local::prepare(core_count, owns_all.then(|| host.allowed.clone()))?;
             for (seat, is_ready, let_go) in seats {
-                let thread = epoll::start_core(&mut prepared, seat, idle_spin, start.clone())?;
+                let thread = local::start_core(&mut prepared, seat, idle_spin, start.clone())?;
                 // Where it ended instead, `release` finds that.
                 let _ = is_ready.recv();
                 seated.push((thread, is_ready, let_go));

@@ -65,6 +65,21 @@ pub(super) fn io_memory_bytes(wanted: usize, cores: u16, memlock_bytes: u64) -> 
     wanted.min(usize::try_from(fair).unwrap_or(usize::MAX)).max(IO_MEMORY_BYTES_MIN)
 }
 
+/// Binds the calling thread to a processor. Where the kernel refuses, it goes on unbound.
+pub(super) fn bind_to_processor(processor: usize) {
+    // SAFETY: `cpu_set_t` is a plain array of integers, for which zero is a value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let bytes = std::mem::size_of::<libc::cpu_set_t>();
+    if processor >= bytes * 8 {
+        return;
+    }
+    // SAFETY: the number lies within the set, which outlives both calls; 0 means this thread.
+    unsafe {
+        libc::CPU_SET(processor, &mut set);
+        libc::sched_setaffinity(0, bytes, &raw const set);
+    }
+}
+
 /// A thread as the kernel knows it, while it runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThreadHandle {

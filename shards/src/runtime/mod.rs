@@ -1,7 +1,7 @@
 //! The runtime of a core: tasks, time, randomness, its disk, and access to threads that may block.
 //!
 //! Everything above this module is written against [`Runtime`] and runs unchanged on three back ends: [`run_cores`] starts one
-//! executor per core in real time, either glommio's over io_uring or our own over epoll where io_uring is refused, and
+//! executor per core in real time, our own or glommio's, and
 //! [`SimCluster`] runs any number of cores in one thread, in virtual time, with the interleaving determined by a seed. Nothing
 //! here is `Send`: a runtime belongs to its core.
 //!
@@ -20,8 +20,9 @@ use crate::ids::CoreId;
 
 mod aside;
 mod cores;
-mod epoll;
+mod glommio;
 mod host;
+mod local;
 mod once;
 mod own;
 mod pace;
@@ -33,7 +34,6 @@ pub mod steps;
 #[cfg(test)]
 mod tests;
 mod untrusted;
-mod uring;
 
 pub use aside::aside;
 pub use cores::{Backend, CoresConfig, CoresHandle, DiskFactory, StartError, run_cores};

@@ -7,32 +7,32 @@ use std::task::{Context, Poll};
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
 
-use super::epoll;
+use super::local;
 
 /// A socket that listens, on one core.
 pub struct Listener(AnyListener);
 
 enum AnyListener {
-    Uring(glommio::net::TcpListener),
-    Epoll(epoll::TcpListener),
+    Glommio(glommio::net::TcpListener),
+    Local(local::TcpListener),
 }
 
 /// A connection, on one core; closed when dropped.
 pub struct Stream(AnyStream);
 
 enum AnyStream {
-    Uring(glommio::net::TcpStream),
-    Epoll(epoll::TcpStream),
+    Glommio(glommio::net::TcpStream),
+    Local(local::TcpStream),
 }
 
 impl Listener {
-    pub(super) fn uring(socket: std::net::TcpListener) -> Self {
+    pub(super) fn glommio(socket: std::net::TcpListener) -> Self {
         // SAFETY: `into_raw_fd` gives up the only owner of this open, listening socket, and the listener becomes the next one.
-        Self(AnyListener::Uring(unsafe { glommio::net::TcpListener::from_raw_fd(socket.into_raw_fd()) }))
+        Self(AnyListener::Glommio(unsafe { glommio::net::TcpListener::from_raw_fd(socket.into_raw_fd()) }))
     }
 
-    pub(super) fn epoll(listener: epoll::TcpListener) -> Self {
-        Self(AnyListener::Epoll(listener))
+    pub(super) fn local(listener: local::TcpListener) -> Self {
+        Self(AnyListener::Local(listener))
     }
 
     /// The next connection, which sends what it is given at once (`TCP_NODELAY`).
@@ -41,8 +41,8 @@ impl Listener {
     /// That of the system: no descriptors, no memory, or a connection that is gone already.
     pub async fn accept(&self) -> io::Result<Stream> {
         let stream = match &self.0 {
-            AnyListener::Uring(listener) => Stream::uring(listener.accept().await?),
-            AnyListener::Epoll(listener) => Stream::epoll(listener.accept().await?),
+            AnyListener::Glommio(listener) => Stream::glommio(listener.accept().await?),
+            AnyListener::Local(listener) => Stream::local(listener.accept().await?),
         };
         Ok(stream)
     }
@@ -50,14 +50,14 @@ impl Listener {
 
 impl Stream {
     // What is sent is written whole, so waiting to fill a packet could only delay it; a connection that refuses works all the same.
-    pub(super) fn uring(stream: glommio::net::TcpStream) -> Self {
+    pub(super) fn glommio(stream: glommio::net::TcpStream) -> Self {
         let _ = stream.set_nodelay(true);
-        Self(AnyStream::Uring(stream))
+        Self(AnyStream::Glommio(stream))
     }
 
-    pub(super) fn epoll(stream: epoll::TcpStream) -> Self {
+    pub(super) fn local(stream: local::TcpStream) -> Self {
         let _ = stream.set_nodelay(true);
-        Self(AnyStream::Epoll(stream))
+        Self(AnyStream::Local(stream))
     }
 }
 
@@ -65,8 +65,8 @@ impl AsyncRead for Stream {
     #[inline]
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().0 {
-            AnyStream::Uring(stream) => Pin::new(stream).poll_read(context, bytes),
-            AnyStream::Epoll(stream) => Pin::new(stream).poll_read(context, bytes),
+            AnyStream::Glommio(stream) => Pin::new(stream).poll_read(context, bytes),
+            AnyStream::Local(stream) => Pin::new(stream).poll_read(context, bytes),
         }
     }
 }
@@ -75,22 +75,22 @@ impl AsyncWrite for Stream {
     #[inline]
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().0 {
-            AnyStream::Uring(stream) => Pin::new(stream).poll_write(context, bytes),
-            AnyStream::Epoll(stream) => Pin::new(stream).poll_write(context, bytes),
+            AnyStream::Glommio(stream) => Pin::new(stream).poll_write(context, bytes),
+            AnyStream::Local(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().0 {
-            AnyStream::Uring(stream) => Pin::new(stream).poll_flush(context),
-            AnyStream::Epoll(stream) => Pin::new(stream).poll_flush(context),
+            AnyStream::Glommio(stream) => Pin::new(stream).poll_flush(context),
+            AnyStream::Local(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().0 {
-            AnyStream::Uring(stream) => Pin::new(stream).poll_close(context),
-            AnyStream::Epoll(stream) => Pin::new(stream).poll_close(context),
+            AnyStream::Glommio(stream) => Pin::new(stream).poll_close(context),
+            AnyStream::Local(stream) => Pin::new(stream).poll_close(context),
         }
     }
 }

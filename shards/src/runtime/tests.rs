@@ -6,9 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_lite::future::or;
 use futures_lite::io::{AsyncReadExt, AsyncWriteExt, split};
 use futures_util::future::{LocalBoxFuture, join, join_all};
+use storage_engine::io::OpenMode;
 use storage_engine::io::mem::MemDisk;
+use storage_engine::io::ring::Ring;
+use storage_engine::io::system::SystemDisk;
 
 use super::*;
 use crate::mesh::Mesh;
@@ -21,7 +25,7 @@ fn config(backend: Backend) -> CoresConfig {
 }
 
 fn on_real_cores(start: Start) {
-    for backend in [Backend::IoUring, Backend::Epoll] {
+    for backend in [Backend::Glommio, Backend::Epoll] {
         assert_eq!(run_cores(config(backend), start).unwrap().join(), [], "{backend:?}");
     }
 }
@@ -281,10 +285,43 @@ fn ending_a_core_drops_its_tasks() {
     assert_eq!(HELD.load(Ordering::SeqCst), 0);
 }
 
+/// A core that sleeps must hear of the end of a read, and not only when something else wakes it.
+#[test]
+fn a_ring_wakes_its_core() {
+    let start: Start = |runtime, _| {
+        Box::pin(async move {
+            // Not where temporary files are: that may be memory, which has no reads past the page cache.
+            let folder = tempfile::tempdir_in(".").unwrap();
+            let opened = runtime.disk().open(&folder.path().join("file"), OpenMode::CreateNew).await;
+            let (file, content) = (opened.unwrap(), (0..1 << 20).map(|at| (at / 5) as u8).collect::<Vec<u8>>());
+            file.write_groups(vec![vec![(0, content.clone())]]).await.unwrap();
+            let runtime = &runtime;
+            for round in 0..50 {
+                let reads = (0..=round).map(|number| (number * 7_919 + round, 3_000));
+                let (file, content) = (&file, &content);
+                let reads = reads.map(|(at, len)| async move {
+                    let read = file.read_direct(at as u64, len);
+                    let given_up = async { runtime.sleep(Duration::from_secs(20)).await };
+                    let read = or(async { Some(read.await.unwrap()) }, async {
+                        given_up.await;
+                        None
+                    })
+                    .await;
+                    assert!(read.expect("it ends") == content[at..at + len]);
+                });
+                join_all(reads).await;
+            }
+        })
+    };
+    let disk = |_| Rc::new(SystemDisk::over(Ring::new().unwrap())) as Rc<dyn Disk>;
+    let config = CoresConfig { disk: Arc::new(disk), ..config(Backend::IoUring) };
+    assert_eq!(run_cores(config, start).unwrap().join(), []);
+}
+
 /// Asking for no cores is a mistake of the caller, told as such.
 #[test]
 fn no_cores_is_an_error() {
-    for backend in [Backend::IoUring, Backend::Epoll] {
+    for backend in [Backend::Glommio, Backend::Epoll] {
         let started = run_cores(CoresConfig { cores: Some(0), ..config(backend) }, |_, _: Mesh<(), ()>| async {});
         assert!(matches!(started.err(), Some(StartError::NoCores)));
     }

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use futures_lite::future::block_on;
+use futures_lite::future::{block_on, or, yield_now};
 
-use super::blocking::BlockingDisk;
+use super::glommio::GlommioDisk;
 use super::mem::MemDisk;
+use super::ring::Ring;
 use super::sim::SimDisk;
-use super::uring::UringDisk;
+use super::system::SystemDisk;
 use super::{Disk, DiskError, OpenMode};
 
 async fn conform(disk: Rc<dyn Disk>, root: PathBuf) {
@@ -75,25 +76,39 @@ fn the_simulated_disk_conforms() {
 }
 
 #[test]
-fn real_files_without_io_uring_conform() {
+fn real_files_without_a_ring_conform() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    block_on(conform(Rc::new(BlockingDisk), folder.path().to_path_buf()));
+    block_on(conform(Rc::new(SystemDisk::default()), folder.path().to_path_buf()));
     let folder = tempfile::tempdir_in(".").expect("a temporary folder");
-    block_on(conform(Rc::new(BlockingDisk), PathBuf::from(folder.path().file_name().expect("it has a name"))));
+    block_on(conform(Rc::new(SystemDisk::default()), PathBuf::from(folder.path().file_name().expect("it has a name"))));
 }
 
 #[test]
-fn real_files_conform() {
+fn real_files_over_a_ring_conform() {
+    let disk = SystemDisk::over(Ring::new().expect("a ring"));
+    let driver = disk.driver().expect("the ring is its driver");
+    let folder = tempfile::tempdir_in(".").expect("a temporary folder");
+    let turning = async {
+        loop {
+            driver.turn();
+            yield_now().await;
+        }
+    };
+    block_on(or(conform(Rc::new(disk), folder.path().to_path_buf()), turning));
+}
+
+#[test]
+fn real_files_of_glommio_conform() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let root = folder.path().to_path_buf();
-    let executor = glommio::LocalExecutorBuilder::default().spawn(|| conform(Rc::new(UringDisk), root));
+    let executor = glommio::LocalExecutorBuilder::default().spawn(|| conform(Rc::new(GlommioDisk), root));
     executor.expect("an executor starts").join().expect("the checks pass");
 }
 
 #[test]
-fn relative_names_of_real_files_conform() {
+fn relative_names_conform_with_glommio() {
     let folder = tempfile::tempdir_in(".").expect("a temporary folder");
     let root = PathBuf::from(folder.path().file_name().expect("it has a name"));
-    let executor = glommio::LocalExecutorBuilder::default().spawn(|| conform(Rc::new(UringDisk), root));
+    let executor = glommio::LocalExecutorBuilder::default().spawn(|| conform(Rc::new(GlommioDisk), root));
     executor.expect("an executor starts").join().expect("the checks pass");
 }

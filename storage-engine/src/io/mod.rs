@@ -1,24 +1,27 @@
 //! File I/O for the engine: a disk and its files, asynchronous, owned by one core.
 //!
-//! [`uring::UringDisk`] accesses real files, [`blocking::BlockingDisk`] does so without io_uring, [`mem::MemDisk`] serves tests
-//! that need no faults, and [`sim::SimDisk`] injects faults, lost writes and torn writes from a seed. Every back end passes the
+//! [`system::SystemDisk`] accesses real files on any executor, through a [`ring::Ring`] where it has one, and
+//! [`glommio::GlommioDisk`] does so on one of glommio's. [`mem::MemDisk`] serves tests that need no faults, and [`sim::SimDisk`] injects faults, lost writes and torn writes from a seed. Every back end passes the
 //! tests in `conformance`.
 
 use std::future::Future;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 
-pub mod blocking;
 mod calls;
 #[cfg(test)]
 mod conformance;
 mod direct;
 pub mod folders;
+pub mod glommio;
 mod mapping;
 pub mod mem;
+pub mod ring;
+mod ring_buffers;
 pub mod sim;
-pub mod uring;
+pub mod system;
 
 /// What every operation returns: not `Send`, polled on the core that asked.
 pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DiskError>> + 'a>>;
@@ -122,6 +125,19 @@ pub trait Disk {
     fn sync_dir<'a>(&'a self, path: &'a Path) -> IoFuture<'a, ()>;
     /// Whether a file or folder has this name.
     fn exists<'a>(&'a self, path: &'a Path) -> IoFuture<'a, bool>;
+    /// What the executor must turn so that operations go on; none where somebody else sees to that.
+    fn driver(&self) -> Option<Rc<dyn Driver>> {
+        None
+    }
+}
+
+/// Begins and ends a disk's operations, on the core's thread.
+pub trait Driver {
+    /// A descriptor that becomes readable when there is something to collect. It stays so: only its edges tell.
+    fn ended(&self) -> BorrowedFd<'_>;
+    /// Begins what was asked for, collects what has ended, and wakes those who wait for it. Never blocks. Whether all was
+    /// begun; if not, the kernel is short of something, and the call must come again soon.
+    fn turn(&self) -> bool;
 }
 
 /// An open file. Writes are durable once a later `sync` returned; until then a crash may keep any part of them.

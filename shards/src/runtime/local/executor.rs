@@ -3,7 +3,7 @@
 //! Queues take turns by virtual runtime: the ready queue that has had the least of the core for its shares is next, and a turn
 //! ends after [`TURN`]. A queue that becomes ready starts at the runtime of the one that runs, so that sleeping saves nothing up.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::rc::Rc;
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use async_task::Runnable;
 use crossbeam_queue::SegQueue;
 use slab::Slab;
+use storage_engine::io::Driver;
 
 use super::reactor::Reactor;
 use super::timers::Timers;
@@ -101,6 +102,8 @@ pub(super) struct Executor {
     runtime: Cell<u64>,
     pub(super) timers: Timers,
     pub(super) reactor: Rc<Reactor>,
+    /// What begins and ends the disk's operations.
+    driver: OnceCell<Rc<dyn Driver>>,
 }
 
 thread_local! {
@@ -119,7 +122,17 @@ impl Executor {
             runtime: Cell::new(0),
             timers: Timers::default(),
             reactor: Rc::new(reactor),
+            driver: OnceCell::new(),
         })
+    }
+
+    /// Turns the driver of the core's disk from now on.
+    ///
+    /// # Errors
+    /// The kernel does not let its descriptor be watched; it is turned all the same.
+    pub(super) fn drive(&self, driver: Rc<dyn Driver>) -> std::io::Result<()> {
+        let driver = self.driver.get_or_init(|| driver);
+        self.reactor.watch_driver(driver.ended())
     }
 
     /// Starts a task and forgets it.
@@ -170,6 +183,7 @@ impl Executor {
                 self.look(Some(Duration::ZERO));
                 looked = now;
             }
+            self.turn_driver();
             self.timers.fire(now);
         };
         self.drop_tasks();
@@ -236,9 +250,10 @@ impl Executor {
         let until = Instant::now() + spin;
         loop {
             self.look(Some(Duration::ZERO));
+            let is_all_begun = self.turn_driver();
             self.take_woken();
             let now = Instant::now();
-            if self.next().is_some() || self.timers.next().is_some_and(|due| due <= now) {
+            if !is_all_begun || self.next().is_some() || self.timers.next().is_some_and(|due| due <= now) {
                 return now;
             }
             if now >= until {
@@ -262,6 +277,11 @@ impl Executor {
         if let Err(error) = self.reactor.look(wait) {
             tracing::error!(%error, "sockets cannot be looked at");
         }
+    }
+
+    /// Begins and collects what the disk has to do; whether all was begun.
+    fn turn_driver(&self) -> bool {
+        self.driver.get().is_none_or(|driver| driver.turn())
     }
 
     /// Drops what the tasks hold, on this thread. A task that another thread wakes just now comes back from there soon.

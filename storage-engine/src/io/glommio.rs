@@ -1,4 +1,4 @@
-//! Real files: reads, writes and syncs through the core's io_uring, views through a shared read-only memory map.
+//! Real files: reads, writes and syncs through glommio's rings, views through a shared read-only memory map.
 //!
 //! Reads and writes go through the page cache, which the map shares, so a view shows what was written. Must be used on a glommio
 //! executor.
@@ -28,9 +28,9 @@ const WRITES_IN_FLIGHT: usize = 2;
 
 /// Files of the operating system, through the executor that polls the futures.
 #[derive(Clone, Default)]
-pub struct UringDisk;
+pub struct GlommioDisk;
 
-struct UringFile {
+struct GlommioFile {
     path: PathBuf,
     file: BufferedFile,
     /// The same file for the helper thread, which may outlive whoever asked for its work.
@@ -77,7 +77,7 @@ fn whole(path: &Path) -> Result<PathBuf, DiskError> {
     std::path::absolute(path).map_err(|error| DiskError::of(path, "make absolute", &error))
 }
 
-impl Disk for UringDisk {
+impl Disk for GlommioDisk {
     fn open<'a>(&'a self, path: &'a Path, mode: OpenMode) -> IoFuture<'a, Rc<dyn DiskFile>> {
         Box::pin(async move {
             let mut options = OpenOptions::new();
@@ -93,7 +93,7 @@ impl Disk for UringDisk {
             let helper = unsafe { BorrowedFd::borrow_raw(file.as_raw_fd()) }.try_clone_to_owned();
             let helper = helper.map_err(|error| DiskError::of(path, "open", &error))?;
             let (path, helper) = (path.to_path_buf(), Arc::new(std::fs::File::from(helper)));
-            let file: Rc<dyn DiskFile> = Rc::new(UringFile {
+            let file: Rc<dyn DiskFile> = Rc::new(GlommioFile {
                 path,
                 file,
                 helper,
@@ -142,7 +142,7 @@ impl Disk for UringDisk {
     }
 }
 
-impl UringFile {
+impl GlommioFile {
     /// Through the ring, some writes at once.
     async fn write_large_groups(&self, groups: Vec<Vec<Piece>>) -> Result<(), DiskError> {
         for (number, group) in groups.into_iter().enumerate() {
@@ -178,7 +178,7 @@ impl UringFile {
     }
 }
 
-impl DiskFile for UringFile {
+impl DiskFile for GlommioFile {
     fn len(&self) -> u64 {
         self.len.get()
     }

@@ -4,16 +4,20 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use mio::event::Source;
+use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll as Selector, Registry, Token};
 use slab::Slab;
 
 /// The token of wakes from other threads.
 const WAKE: Token = Token(usize::MAX);
+/// The token of the descriptor that tells of ended file operations.
+const DRIVER: Token = Token(usize::MAX - 1);
 /// Events taken from the kernel at once; more come with the next look.
 const EVENTS_MAX: usize = 512;
 
@@ -106,6 +110,14 @@ impl Reactor {
         Self { selector: RefCell::new(selector), events, registry, sockets: RefCell::default() }
     }
 
+    /// Ends waits when this descriptor has become readable, too.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn watch_driver(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.registry.register(&mut SourceFd(&descriptor.as_raw_fd()), DRIVER, Interest::READABLE)
+    }
+
     /// Waits for so long at most, for ever where nothing is given, and wakes whoever waits for what has become ready.
     ///
     /// # Errors
@@ -116,7 +128,7 @@ impl Reactor {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             other => other?,
         }
-        for event in events.iter().filter(|event| event.token() != WAKE) {
+        for event in events.iter().filter(|event| ![WAKE, DRIVER].contains(&event.token())) {
             // Of a socket that was dropped since, or of the one that has its number now: a call in vain does no harm.
             let Some(socket) = self.sockets.borrow().get(event.token().0).cloned() else { continue };
             if event.is_readable() || event.is_read_closed() || event.is_error() {

@@ -178,10 +178,10 @@ impl Runtime for GlommioRuntime {
     }
 
     fn listen(&self, socket: std::net::TcpListener) -> io::Result<Listener> {
-        Ok(Listener::uring(socket))
+        Ok(Listener::glommio(socket))
     }
 
     fn connect(&self, address: SocketAddr) -> LocalBoxFuture<'static, io::Result<Stream>> {
-        Box::pin(async move { Ok(Stream::uring(glommio::net::TcpStream::connect(address).await?)) })
+        Box::pin(async move { Ok(Stream::glommio(glommio::net::TcpStream::connect(address).await?)) })
     }
 }

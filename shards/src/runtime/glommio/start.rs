@@ -15,7 +15,7 @@ use crate::mesh::Mesh;
 use crate::placement::HostCpus;
 use crate::runtime::Runtime;
 use crate::runtime::cores::{CoresConfig, Seat, SeatedThread, StartError, run_core};
-use crate::runtime::host::{MEMLOCK_BYTES_MIN, io_memory_bytes, raise_memlock, register_membarrier};
+use crate::runtime::host::{MEMLOCK_BYTES_MIN, io_memory_bytes, register_membarrier};
 
 /// An executor that has not run for so long is taken to be asleep.
 const ASLEEP_AFTER: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub(in crate::runtime) struct Executors {
 }
 
 impl Executors {
-    /// Gets the process ready for them. Call it from the main thread before others are made.
+    /// Gets the process, which may lock `memlock_bytes` of memory, ready for them. Call it from the main thread before others are made.
     ///
     /// # Errors
     /// Too little memory may be locked, or no thread be made.
@@ -40,9 +40,9 @@ impl Executors {
         config: &CoresConfig,
         host: &HostCpus,
         (core_count, pin, idle_spin): (u16, bool, Duration),
+        memlock_bytes: u64,
     ) -> Result<Self, StartError> {
         register_membarrier();
-        let memlock_bytes = raise_memlock();
         if memlock_bytes < MEMLOCK_BYTES_MIN {
             return Err(StartError::LockedMemory { bytes: memlock_bytes });
         }
@@ -121,7 +121,7 @@ impl Executors {
                 // Its executor failed; joining it tells why.
                 Err(RecvTimeoutError::Disconnected) => threads.len() - 1,
             };
-            return Ok(SeatedThread::Uring(threads.swap_remove(ran)));
+            return Ok(SeatedThread::Glommio(threads.swap_remove(ran)));
         }
     }
 }

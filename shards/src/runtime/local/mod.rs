@@ -1,7 +1,7 @@
-//! The runtime of a core where io_uring is refused, as in most containers: an executor of our own over epoll.
+//! The runtime of a core on an executor of our own: sockets by epoll, timers and tasks without the kernel, and files as the disk
+//! does them, whose ring the executor turns if it has one (see `storage_engine::io::system`).
 //!
-//! Slower than [`super::uring`] where the disk is: files are read and written by helper threads (see
-//! `storage_engine::io::blocking`).
+//! A turn costs fewer system calls than glommio's ([`super::glommio`]).
 
 mod executor;
 mod reactor;
@@ -21,6 +21,7 @@ use self::executor::{Executor, Shared};
 use self::reactor::{Opened, Reactor};
 use self::timers::Sleep;
 use super::cores::{Ended, Seat, SeatedThread, StartError, run_core};
+use super::host::bind_to_processor;
 use super::own::Own;
 use super::{Listener, Nanos, Queue, Runtime, SideThreadError, Stream, UntrustedError, UntrustedJob, guarded};
 use crate::ids::CoreId;
@@ -29,7 +30,7 @@ use crate::mesh::Mesh;
 pub(super) use self::sockets::{TcpListener, TcpStream};
 
 /// One core, on its own thread.
-struct EpollRuntime {
+struct LocalRuntime {
     own: Own,
     executor: Rc<Executor>,
     /// Of all cores, this one included.
@@ -40,10 +41,12 @@ struct EpollRuntime {
 pub(super) struct Prepared {
     opened: Vec<Option<Opened>>,
     shared: Arc<[Arc<Shared>]>,
+    /// The processor of each core, where they are bound to some.
+    processors: Option<Vec<usize>>,
 }
 
 /// Makes what `cores` cores wait for their sockets with.
-pub(super) fn prepare(cores: u16) -> Result<Prepared, StartError> {
+pub(super) fn prepare(cores: u16, processors: Option<Vec<usize>>) -> Result<Prepared, StartError> {
     let (mut opened, mut shared) = (Vec::new(), Vec::new());
     for core in 0..cores {
         let failed = |error: io::Error| StartError::Executor { core, reason: error.to_string() };
@@ -51,7 +54,7 @@ pub(super) fn prepare(cores: u16) -> Result<Prepared, StartError> {
         opened.push(Some(of_core));
         shared.push(Arc::new(Shared::new(waker)));
     }
-    Ok(Prepared { opened, shared: shared.into() })
+    Ok(Prepared { opened, shared: shared.into(), processors })
 }
 
 /// Starts a core's thread.
@@ -72,22 +75,32 @@ where
     let Some(opened) = prepared.opened.get_mut(core).and_then(Option::take) else {
         return Err(StartError::Executor { core: seat.core.0, reason: "it was started before".to_owned() });
     };
+    let processor = prepared.processors.as_ref().and_then(|processors| processors.get(core).copied());
     let run = move || -> Ended {
+        if let Some(processor) = processor {
+            bind_to_processor(processor);
+        }
         let executor = Executor::new(Reactor::new(opened), shared[core].clone());
         let of_core = executor.clone();
-        executor.run(idle_spin, run_core(seat, move |seat| Rc::new(EpollRuntime::new(seat, of_core, shared)), start))
+        executor.run(idle_spin, run_core(seat, move |seat| Rc::new(LocalRuntime::new(seat, of_core, shared)), start))
     };
     let thread = std::thread::Builder::new().name("core".to_owned()).spawn(run).map_err(StartError::Thread)?;
-    Ok(SeatedThread::Epoll(thread))
+    Ok(SeatedThread::Local(thread))
 }
 
-impl EpollRuntime {
+impl LocalRuntime {
     fn new<Q, A>(seat: &Seat<Q, A>, executor: Rc<Executor>, shared: Arc<[Arc<Shared>]>) -> Self {
-        Self { own: Own::new(seat), executor, shared }
+        let own = Own::new(seat);
+        if let Some(driver) = own.disk.driver()
+            && let Err(error) = executor.drive(driver)
+        {
+            tracing::error!(%error, "reads of files end late: the ring cannot be watched");
+        }
+        Self { own, executor, shared }
     }
 }
 
-impl Runtime for EpollRuntime {
+impl Runtime for LocalRuntime {
     fn core(&self) -> CoreId {
         self.own.core
     }
@@ -148,11 +161,11 @@ impl Runtime for EpollRuntime {
     }
 
     fn listen(&self, socket: std::net::TcpListener) -> io::Result<Listener> {
-        Ok(Listener::epoll(TcpListener::new(&self.executor.reactor, socket)?))
+        Ok(Listener::local(TcpListener::new(&self.executor.reactor, socket)?))
     }
 
     fn connect(&self, address: SocketAddr) -> LocalBoxFuture<'static, io::Result<Stream>> {
         let reactor = self.executor.reactor.clone();
-        Box::pin(async move { Ok(Stream::epoll(TcpStream::connect(reactor, address).await?)) })
+        Box::pin(async move { Ok(Stream::local(TcpStream::connect(reactor, address).await?)) })
     }
 }

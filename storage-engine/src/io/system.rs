@@ -1,5 +1,5 @@
-//! Real files where there is no io_uring: calls that may wait for the device go to helper threads, which serve all cores.
-//! Reads that the page cache answers are made in place.
+//! Real files on any executor. Reads that the page cache answers are made in place. What waits for the device goes through the
+//! core's own ring if it is a read and the core has one, and to helper threads, which serve all cores, otherwise.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
@@ -14,19 +14,29 @@ use blocking::unblock;
 
 use super::direct::Direct;
 use super::mapping::Mapping;
-use super::{Disk, DiskError, DiskFile, IoFuture, OpenMode, Piece, View, calls, folders};
+use super::ring::Ring;
+use super::ring_buffers::BLOCK_BYTES;
+use super::{Disk, DiskError, DiskFile, Driver, IoFuture, OpenMode, Piece, View, calls, folders};
 
-/// Where reads past the page cache begin and end, and their bytes lie in memory: a multiple of any device's blocks.
-const DIRECT_ALIGNMENT: usize = 4096;
-/// Reads up to this long are tried in place: copying longer ones holds the core.
-const IN_PLACE_BYTES_MAX: usize = 128 << 10;
+/// Reads up to this long are made in place or by the ring: copying longer ones holds the core.
+const SHORT_BYTES_MAX: usize = 128 << 10;
 
 /// Files of the operating system, on any executor.
 #[derive(Clone, Default)]
-pub struct BlockingDisk;
+pub struct SystemDisk {
+    ring: Option<Rc<Ring>>,
+}
 
-struct BlockingFile {
+impl SystemDisk {
+    /// One that reads through a ring. The executor must turn it; see [`Disk::driver`].
+    pub fn over(ring: Rc<Ring>) -> Self {
+        Self { ring: Some(ring) }
+    }
+}
+
+struct SystemFile {
     path: PathBuf,
+    ring: Option<Rc<Ring>>,
     /// There until it is dropped.
     file: Option<Arc<File>>,
     len: Cell<u64>,
@@ -46,7 +56,7 @@ fn aside<'a, T: Send + 'static>(
     Box::pin(async move { unblock(move || call(&owned)).await.map_err(|error| DiskError::of(path, what, &error)) })
 }
 
-impl Disk for BlockingDisk {
+impl Disk for SystemDisk {
     fn open<'a>(&'a self, path: &'a Path, mode: OpenMode) -> IoFuture<'a, Rc<dyn DiskFile>> {
         Box::pin(async move {
             let open = move |path: &Path| {
@@ -62,8 +72,9 @@ impl Disk for BlockingDisk {
                 Ok((file, len))
             };
             let (file, len) = aside(path, "open", open).await?;
-            let file: Rc<dyn DiskFile> = Rc::new(BlockingFile {
+            let file: Rc<dyn DiskFile> = Rc::new(SystemFile {
                 path: path.to_path_buf(),
+                ring: self.ring.clone(),
                 file: Some(Arc::new(file)),
                 len: Cell::new(len),
                 map: Mapping::default(),
@@ -102,9 +113,14 @@ impl Disk for BlockingDisk {
     fn exists<'a>(&'a self, path: &'a Path) -> IoFuture<'a, bool> {
         aside(path, "look up", |path| path.try_exists())
     }
+
+    fn driver(&self) -> Option<Rc<dyn Driver>> {
+        let ring: Rc<dyn Driver> = self.ring.clone()?;
+        Some(ring)
+    }
 }
 
-impl BlockingFile {
+impl SystemFile {
     fn file(&self) -> Result<Arc<File>, DiskError> {
         self.file.clone().ok_or_else(|| self.failed("use", "it is closed".to_owned()))
     }
@@ -129,7 +145,7 @@ impl BlockingFile {
 
     /// What the page cache has of a read: all of it or nothing.
     fn read_in_place(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
-        if !self.tells_waits.get() || len > IN_PLACE_BYTES_MAX {
+        if !self.tells_waits.get() || len > SHORT_BYTES_MAX {
             return None;
         }
         let mut bytes = vec![0; len];
@@ -163,10 +179,10 @@ impl BlockingFile {
 
 /// Reads past the page cache; fewer bytes where the file ends before.
 fn read_aligned(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
-    let skipped = (offset % DIRECT_ALIGNMENT as u64) as usize;
-    let wanted = (skipped + len).next_multiple_of(DIRECT_ALIGNMENT);
-    let mut bytes = vec![0; wanted + DIRECT_ALIGNMENT];
-    let start = bytes.as_ptr().align_offset(DIRECT_ALIGNMENT);
+    let skipped = (offset % BLOCK_BYTES as u64) as usize;
+    let wanted = (skipped + len).next_multiple_of(BLOCK_BYTES);
+    let mut bytes = vec![0; wanted + BLOCK_BYTES];
+    let start = bytes.as_ptr().align_offset(BLOCK_BYTES);
     let mut read = 0;
     while read < skipped + len {
         match file.read_at(&mut bytes[start + read..start + wanted], offset - skipped as u64 + read as u64) {
@@ -175,7 +191,7 @@ fn read_aligned(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        if read % DIRECT_ALIGNMENT != 0 {
+        if read % BLOCK_BYTES != 0 {
             break;
         }
     }
@@ -183,7 +199,7 @@ fn read_aligned(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>
     Ok(bytes[start + skipped.min(end)..start + end].to_vec())
 }
 
-impl DiskFile for BlockingFile {
+impl DiskFile for SystemFile {
     fn len(&self) -> u64 {
         self.len.get()
     }
@@ -195,6 +211,13 @@ impl DiskFile for BlockingFile {
             }
             if let Some(bytes) = self.read_in_place(offset, len) {
                 return Ok(bytes);
+            }
+            if let Some(ring) = self.ring.as_ref().filter(|_| len <= SHORT_BYTES_MAX) {
+                match ring.read(self.file()?, offset, len, false).await {
+                    Ok(bytes) if bytes.len() == len => return Ok(bytes),
+                    // It may stop short, and the helper thread's error tells more.
+                    Ok(_) | Err(_) => {}
+                }
             }
             let read = move |file: &File| {
                 let mut bytes = vec![0; len];
@@ -208,7 +231,11 @@ impl DiskFile for BlockingFile {
         Box::pin(async move {
             let within = offset.checked_add(len as u64).is_some_and(|end| end <= self.len.get());
             let Some(file) = self.direct().await.filter(|_| within) else { return self.read_at(offset, len).await };
-            match unblock(move || read_aligned(&file, offset, len)).await {
+            let read = match self.ring.as_ref().filter(|_| len <= SHORT_BYTES_MAX) {
+                Some(ring) => ring.read(file, offset, len, true).await,
+                None => unblock(move || read_aligned(&file, offset, len)).await,
+            };
+            match read {
                 Ok(bytes) if bytes.len() == len => Ok(bytes),
                 // The end of the file may be new to the device: the page cache has it.
                 Ok(_) => self.read_at(offset, len).await,
@@ -270,7 +297,7 @@ impl DiskFile for BlockingFile {
     }
 }
 
-impl Drop for BlockingFile {
+impl Drop for SystemFile {
     /// Closing a file that was removed gives back its space, which takes long.
     fn drop(&mut self) {
         let file = self.file.take();
