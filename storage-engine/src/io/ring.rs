@@ -18,7 +18,7 @@ use io_uring::{IoUring, opcode, types};
 use slab::Slab;
 
 use super::Driver;
-use super::ring_buffers::{BLOCK_BYTES, Buffer, Buffers};
+use super::ring_buffers::{Buffer, Buffers};
 
 /// Reads in flight at once, of one core; the others wait. It is the ring's length, too.
 const READS_IN_FLIGHT_MAX: usize = 128;
@@ -60,19 +60,18 @@ enum State {
 struct Wanted {
     offset: u64,
     len: usize,
-    /// Whether the file was opened past the page cache, where reads begin and end with blocks.
-    is_direct: bool,
+    /// Of what the file's reads must begin and end at multiples, in bytes; 1 for any.
+    alignment: usize,
 }
 
 impl Wanted {
     /// The bytes that are read in front of the wanted ones.
     fn skipped(&self) -> usize {
-        if self.is_direct { (self.offset % BLOCK_BYTES as u64) as usize } else { 0 }
+        (self.offset % self.alignment as u64) as usize
     }
 
     fn read_bytes(&self) -> usize {
-        let bytes = self.skipped() + self.len;
-        if self.is_direct { bytes.next_multiple_of(BLOCK_BYTES) } else { bytes }
+        (self.skipped() + self.len).next_multiple_of(self.alignment)
     }
 }
 
@@ -98,10 +97,10 @@ impl Ring {
         Ok(Rc::new(Self { inner: RefCell::new(inner), ended }))
     }
 
-    /// Reads up to `len` bytes from `offset`, fewer where the file ends before. `is_direct`: the file was opened past the page
-    /// cache.
-    pub(super) fn read(self: &Rc<Self>, file: Arc<File>, offset: u64, len: usize, is_direct: bool) -> Read {
-        Read { ring: self.clone(), file, wanted: Wanted { offset, len, is_direct }, key: None }
+    /// Reads up to `len` bytes from `offset`, fewer where the file ends before. `alignment`: of what the file's reads
+    /// must begin and end at multiples, in bytes, at most [`BLOCK_BYTES`](super::ring_buffers::BLOCK_BYTES); 1 for any.
+    pub(super) fn read(self: &Rc<Self>, file: Arc<File>, offset: u64, len: usize, alignment: usize) -> Read {
+        Read { ring: self.clone(), file, wanted: Wanted { offset, len, alignment }, key: None }
     }
 }
 
@@ -262,6 +261,7 @@ mod tests {
     use futures_lite::future::{block_on, or, poll_once, yield_now};
     use futures_util::future::join_all;
 
+    use super::super::ring_buffers::BLOCK_BYTES;
     use super::*;
 
     /// Numbers, four bytes each, so that every place in the file is told from the others.
@@ -295,21 +295,22 @@ mod tests {
         const BYTES: usize = 1 << 20;
         let (_named, plain, direct) = file(BYTES);
         let (ring, expected) = (Ring::new().unwrap(), content(BYTES));
-        for (file, is_direct) in std::iter::once((plain, false)).chain(direct.map(|file| (file, true))) {
+        let plain = [(plain.clone(), 1), (plain, 512)];
+        for (file, alignment) in plain.into_iter().chain(direct.map(|file| (file, BLOCK_BYTES))) {
             // Around the size of a registered buffer, at places that are no block's.
             let wanted = |number: usize| (number * 2_777 % (BYTES - 40_000), 1 + number * 97 % 40_000);
             let reads = (0..3 * READS_IN_FLIGHT_MAX).map(|number| {
                 let (offset, len) = wanted(number);
-                ring.read(file.clone(), offset as u64, len, is_direct)
+                ring.read(file.clone(), offset as u64, len, alignment)
             });
             for (number, read) in drive(&ring, join_all(reads)).into_iter().enumerate() {
                 let (offset, len) = wanted(number);
                 assert!(
                     read.unwrap() == expected[offset..offset + len],
-                    "{len} bytes at {offset}, direct: {is_direct}"
+                    "{len} bytes at {offset}, aligned to {alignment}"
                 );
             }
-            let end = drive(&ring, ring.read(file.clone(), BYTES as u64 - 10, 100, is_direct)).unwrap();
+            let end = drive(&ring, ring.read(file.clone(), BYTES as u64 - 10, 100, alignment)).unwrap();
             assert_eq!(end, expected[BYTES - 10..], "no more than there is");
         }
         assert_eq!(ring.inner.borrow().reads.len(), 0);
@@ -319,11 +320,11 @@ mod tests {
     #[test]
     fn dropped_reads_free_their_places() {
         let (_named, plain, direct) = file(1 << 16);
-        let (file, is_direct) = direct.map_or((plain, false), |file| (file, true));
+        let (file, alignment) = direct.map_or((plain, 1), |file| (file, BLOCK_BYTES));
         let ring = Ring::new().unwrap();
         for turned in [false, true, false, true] {
             let mut reads: Vec<Read> =
-                (0..2 * READS_IN_FLIGHT_MAX).map(|_| ring.read(file.clone(), 0, 64, is_direct)).collect();
+                (0..2 * READS_IN_FLIGHT_MAX).map(|_| ring.read(file.clone(), 0, 64, alignment)).collect();
             for read in &mut reads {
                 assert!(block_on(poll_once(read)).is_none());
             }
@@ -332,7 +333,7 @@ mod tests {
             }
             drop(reads);
         }
-        assert_eq!(drive(&ring, ring.read(file.clone(), 8, 4, is_direct)).unwrap(), [2, 0, 0, 0]);
+        assert_eq!(drive(&ring, ring.read(file.clone(), 8, 4, alignment)).unwrap(), [2, 0, 0, 0]);
         while ring.inner.borrow().in_flight() > 0 {
             ring.turn();
         }
@@ -345,20 +346,20 @@ mod tests {
         let (_named, plain, _) = file(1 << 12);
         let write_only = Arc::new(std::fs::OpenOptions::new().write(true).open(_named.path()).unwrap());
         let ring = Ring::new().unwrap();
-        let error = drive(&ring, ring.read(write_only, 0, 4, false)).unwrap_err();
+        let error = drive(&ring, ring.read(write_only, 0, 4, 1)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EBADF));
-        assert_eq!(drive(&ring, ring.read(plain, 4, 4, false)).unwrap(), [1, 0, 0, 0]);
+        assert_eq!(drive(&ring, ring.read(plain, 4, 4, 1)).unwrap(), [1, 0, 0, 0]);
     }
 
     /// Memory that the kernel writes to must not be used again before it is done.
     #[test]
     fn a_dropped_ring_waits_for_its_reads() {
         let (_named, plain, direct) = file(1 << 20);
-        let (file, is_direct) = direct.map_or((plain, false), |file| (file, true));
+        let (file, alignment) = direct.map_or((plain, 1), |file| (file, BLOCK_BYTES));
         for turned in [false, true] {
             let ring = Ring::new().unwrap();
             for number in 0..64 {
-                assert!(block_on(poll_once(ring.read(file.clone(), number * 4096, 4096, is_direct))).is_none());
+                assert!(block_on(poll_once(ring.read(file.clone(), number * 4096, 4096, alignment))).is_none());
             }
             if turned {
                 ring.turn();

@@ -34,6 +34,14 @@ impl SystemDisk {
     }
 }
 
+/// A file opened past the page cache.
+#[derive(Clone)]
+struct DirectFile {
+    file: Arc<File>,
+    /// Of what its reads begin and end at multiples, in bytes: a power of two, at most [`BLOCK_BYTES`].
+    alignment: usize,
+}
+
 struct SystemFile {
     path: PathBuf,
     ring: Option<Rc<Ring>>,
@@ -41,7 +49,7 @@ struct SystemFile {
     file: Option<Arc<File>>,
     len: Cell<u64>,
     map: Mapping,
-    direct: Direct<Arc<File>>,
+    direct: Direct<DirectFile>,
     /// Whether the kernel tells of reads that they would wait.
     tells_waits: Cell<bool>,
 }
@@ -164,23 +172,41 @@ impl SystemFile {
     }
 
     /// The file for reads past the page cache, opened at the first of them.
-    async fn direct(&self) -> Option<Arc<File>> {
+    async fn direct(&self) -> Option<DirectFile> {
         // By its descriptor: its name may be another's by now.
         let descriptor = self.file.as_ref()?.as_raw_fd();
         let open = async {
             let name = format!("/proc/self/fd/{descriptor}");
             let mut options = OpenOptions::new();
             options.read(true).custom_flags(libc::O_DIRECT);
-            unblock(move || options.open(name)).await.map(Arc::new)
+            unblock(move || {
+                let file = options.open(name)?;
+                Ok(DirectFile { alignment: alignment(&file), file: Arc::new(file) })
+            })
+            .await
         };
         self.direct.get(open).await
     }
 }
 
+/// Of what a file's reads past the page cache begin and end at multiples: whole blocks would read up to twice what is wanted.
+fn alignment(file: &File) -> usize {
+    // SAFETY: the struct is plain numbers, for which zero is a value.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: the name is an empty string, and the pointer is to a local that outlives the call.
+    let failed = unsafe {
+        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &raw mut found)
+    };
+    let told = failed == 0 && found.stx_mask & libc::STATX_DIOALIGN != 0;
+    // Linux before 6.1, and some file systems, do not tell.
+    let alignment = if told { found.stx_dio_offset_align as usize } else { BLOCK_BYTES };
+    if alignment.is_power_of_two() { alignment.min(BLOCK_BYTES) } else { BLOCK_BYTES }
+}
+
 /// Reads past the page cache; fewer bytes where the file ends before.
-fn read_aligned(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
-    let skipped = (offset % BLOCK_BYTES as u64) as usize;
-    let wanted = (skipped + len).next_multiple_of(BLOCK_BYTES);
+fn read_aligned(DirectFile { file, alignment }: &DirectFile, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
+    let skipped = (offset % *alignment as u64) as usize;
+    let wanted = (skipped + len).next_multiple_of(*alignment);
     let mut bytes = vec![0; wanted + BLOCK_BYTES];
     let start = bytes.as_ptr().align_offset(BLOCK_BYTES);
     let mut read = 0;
@@ -191,7 +217,7 @@ fn read_aligned(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        if read % BLOCK_BYTES != 0 {
+        if read % alignment != 0 {
             break;
         }
     }
@@ -213,7 +239,7 @@ impl DiskFile for SystemFile {
                 return Ok(bytes);
             }
             if let Some(ring) = self.ring.as_ref().filter(|_| len <= SHORT_BYTES_MAX) {
-                match ring.read(self.file()?, offset, len, false).await {
+                match ring.read(self.file()?, offset, len, 1).await {
                     Ok(bytes) if bytes.len() == len => return Ok(bytes),
                     // It may stop short, and the helper thread's error tells more.
                     Ok(_) | Err(_) => {}
@@ -230,10 +256,10 @@ impl DiskFile for SystemFile {
     fn read_direct(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>> {
         Box::pin(async move {
             let within = offset.checked_add(len as u64).is_some_and(|end| end <= self.len.get());
-            let Some(file) = self.direct().await.filter(|_| within) else { return self.read_at(offset, len).await };
+            let Some(direct) = self.direct().await.filter(|_| within) else { return self.read_at(offset, len).await };
             let read = match self.ring.as_ref().filter(|_| len <= SHORT_BYTES_MAX) {
-                Some(ring) => ring.read(file, offset, len, true).await,
-                None => unblock(move || read_aligned(&file, offset, len)).await,
+                Some(ring) => ring.read(direct.file, offset, len, direct.alignment).await,
+                None => unblock(move || read_aligned(&direct, offset, len)).await,
             };
             match read {
                 Ok(bytes) if bytes.len() == len => Ok(bytes),
