@@ -4,7 +4,7 @@
 //! advances all of them with a few operations and almost nothing is precomputed (S. Wu, U. Manber, "Fast text searching allowing
 //! errors", CACM 35(10), 1992). A transposition in progress, between its two characters, has bits of its own.
 
-use super::char_automaton::{CharAutomaton, FewBytes};
+use super::char_automaton::CharAutomaton;
 
 /// Characters of a word at most: one bit is for its end.
 pub const CHARS_MAX: usize = 63;
@@ -12,8 +12,6 @@ pub const CHARS_MAX: usize = 63;
 const EDITS_MAX: usize = 2;
 /// More edits than are ever looked for.
 const FAR: u8 = EDITS_MAX as u8 + 1;
-/// In the place of a character that is not ASCII.
-const OTHER: u8 = u8::MAX;
 
 /// Takes the terms within some edits (at most 2) of a word, or with a prefix that is (see [`CharAutomaton::edits`]). An edit is an
 /// insertion, a deletion, a substitution, or a swap of two neighbours.
@@ -21,8 +19,6 @@ const OTHER: u8 = u8::MAX;
 pub struct BitAutomaton {
     /// For each ASCII character the places in the word where it stands, a bit each.
     ascii: Box<[u64; 128]>,
-    /// The word's characters, those that are not ASCII as [`OTHER`].
-    letters: Box<[u8]>,
     /// The same places for the word's other characters.
     others: Vec<(char, u64)>,
     /// A bit for each number of characters of the word, none to all.
@@ -30,6 +26,9 @@ pub struct BitAutomaton {
     typos: u8,
     prefix: bool,
 }
+
+/// The same for a number of edits that is known when this is compiled.
+pub struct BitSteps<'a, const TYPOS: usize>(pub &'a BitAutomaton);
 
 /// What the characters of a term read so far have come to.
 #[derive(Clone, Copy)]
@@ -61,8 +60,7 @@ impl BitAutomaton {
             end = place << 1;
         }
         let all = end | (end - 1);
-        let letters = word.chars().map(|char| if char.is_ascii() { char as u8 } else { OTHER }).collect();
-        Some(Self { ascii, letters, others, all, typos: typos.min(EDITS_MAX as u8), prefix })
+        Some(Self { ascii, others, all, typos: typos.min(EDITS_MAX as u8), prefix })
     }
 
     /// The same for fewer edits.
@@ -75,6 +73,27 @@ impl BitAutomaton {
             Some(places) => *places,
             None => self.others.iter().find(|(other, _)| *other == char).map_or(0, |(_, places)| *places),
         }
+    }
+
+    /// What the next character comes to, for `TYPOS` edits.
+    #[inline]
+    fn advance<const TYPOS: usize>(&self, before: &Reached, char: char) -> Reached {
+        if before.settled < FAR {
+            return *before;
+        }
+        let places = self.places(char);
+        let (mut with, mut swapping) = ([0; EDITS_MAX + 1], [0; EDITS_MAX]);
+        with[0] = (before.with[0] & places) << 1;
+        for edits in 1..=TYPOS {
+            let less = before.with[edits - 1];
+            let matched = (before.with[edits] & places) << 1;
+            let swapped = (before.swapping[edits - 1] & places) << 2;
+            let (inserted, substituted, deleted) = (less, less << 1, with[edits - 1] << 1);
+            with[edits] = (matched | swapped | inserted | substituted | deleted) & self.all;
+            swapping[edits - 1] = less & (places >> 1);
+        }
+        let settled = if self.prefix { self.settled(&with) } else { FAR };
+        Reached { with, swapping, settled }
     }
 
     /// The edits between the whole word and what was read.
@@ -106,21 +125,11 @@ impl CharAutomaton for BitAutomaton {
     }
 
     fn read(&self, before: &Reached, char: char) -> Reached {
-        if before.settled < FAR {
-            return *before;
+        match self.typos {
+            0 => self.advance::<0>(before, char),
+            1 => self.advance::<1>(before, char),
+            _ => self.advance::<2>(before, char),
         }
-        let places = self.places(char);
-        let (mut with, mut swapping) = ([0; EDITS_MAX + 1], [0; EDITS_MAX]);
-        with[0] = (before.with[0] & places) << 1;
-        for edits in 1..=usize::from(self.typos) {
-            let less = before.with[edits - 1];
-            let matched = (before.with[edits] & places) << 1;
-            let swapped = (before.swapping[edits - 1] & places) << 2;
-            let (inserted, substituted, deleted) = (less, less << 1, with[edits - 1] << 1);
-            with[edits] = (matched | swapped | inserted | substituted | deleted) & self.all;
-            swapping[edits - 1] = less & (places >> 1);
-        }
-        Reached { with, swapping, settled: self.settled(&with) }
     }
 
     fn edits(&self, reached: &Reached) -> u8 {
@@ -131,27 +140,48 @@ impl CharAutomaton for BitAutomaton {
         reached.with.iter().any(|with| *with != 0)
     }
 
-    /// When no edit is left, the word itself says what may come.
-    fn few_next(&self, reached: &Reached) -> Option<FewBytes> {
-        let (most, fewer) = reached.with.get(..=usize::from(self.typos))?.split_last()?;
-        let any = fewer.iter().any(|with| *with != 0) || reached.settled < FAR;
-        let swapping = self.typos.checked_sub(1).map_or(0, |edits| reached.swapping[usize::from(edits)]);
-        if any {
-            return None;
+    fn typos(&self) -> u8 {
+        self.typos
+    }
+}
+
+impl<const TYPOS: usize> CharAutomaton for BitSteps<'_, TYPOS> {
+    type State = Reached;
+
+    fn start(&self) -> Reached {
+        self.0.start()
+    }
+
+    #[inline]
+    fn read(&self, before: &Reached, char: char) -> Reached {
+        self.0.advance::<TYPOS>(before, char)
+    }
+
+    fn edits(&self, reached: &Reached) -> u8 {
+        self.0.edits(reached)
+    }
+
+    #[inline]
+    fn can_match(&self, reached: &Reached) -> bool {
+        reached.with[..=TYPOS].iter().fold(0, |any, with| any | with) != 0
+    }
+
+    /// The places of the word where a character that comes next must stand, once no edit is left; before, any may come.
+    fn foreseen(&self, reached: &Reached) -> u64 {
+        let fewer = reached.with[..TYPOS].iter().fold(0, |any, with| any | with);
+        if fewer != 0 || reached.settled < FAR {
+            return u64::MAX;
         }
-        let (mut places, mut next) = ((most | swapping) & (self.all >> 1), FewBytes::default());
-        while places != 0 {
-            let letter = self.letters[places.trailing_zeros() as usize];
-            if letter == OTHER || !next.add(letter) {
-                return None;
-            }
-            places &= places - 1;
-        }
-        Some(next)
+        reached.with[TYPOS] | TYPOS.checked_sub(1).map_or(0, |edits| reached.swapping[edits])
+    }
+
+    #[inline]
+    fn may_come(&self, foreseen: u64, ascii: u8) -> bool {
+        foreseen == u64::MAX || foreseen & self.0.ascii[usize::from(ascii & 0x7f)] != 0
     }
 
     fn typos(&self) -> u8 {
-        self.typos
+        TYPOS as u8
     }
 }
 
@@ -169,12 +199,24 @@ mod tests {
         fn distances_are_those_of_the_textbook(
             word in "[abé]{0,7}", term in "[abé]{0,9}", typos in 0_u8..=2, prefix: bool,
         ) {
-            check_distance(&BitAutomaton::new(&word, typos, prefix).unwrap(), (&word, prefix), &term)?;
+            let automaton = BitAutomaton::new(&word, typos, prefix).unwrap();
+            check_distance(&automaton, (&word, prefix), &term)?;
+            match typos {
+                0 => check_distance(&BitSteps::<0>(&automaton), (&word, prefix), &term)?,
+                1 => check_distance(&BitSteps::<1>(&automaton), (&word, prefix), &term)?,
+                _ => check_distance(&BitSteps::<2>(&automaton), (&word, prefix), &term)?,
+            }
         }
 
         #[test]
         fn what_cannot_match_never_does(word in "[abé]{1,7}", term in "[abé]{0,9}", typos in 0_u8..=2, prefix: bool) {
-            check_ruled_out(&BitAutomaton::new(&word, typos, prefix).unwrap(), &term)?;
+            let automaton = BitAutomaton::new(&word, typos, prefix).unwrap();
+            check_ruled_out(&automaton, &term)?;
+            match typos {
+                0 => check_ruled_out(&BitSteps::<0>(&automaton), &term)?,
+                1 => check_ruled_out(&BitSteps::<1>(&automaton), &term)?,
+                _ => check_ruled_out(&BitSteps::<2>(&automaton), &term)?,
+            }
         }
 
         /// Words whose last characters use the highest bits.

@@ -1,55 +1,6 @@
 //! Automata that read characters and count edits, and the adapter that feeds them the bytes of terms.
 
-use fst::Automaton;
-
-/// So many bytes are few: to look each up in a node costs less than to try all ways on from it.
-const FEW: usize = 7;
-
-/// A few bytes, rising, each once.
-#[derive(Clone, Copy, Default)]
-pub struct FewBytes {
-    bytes: [u8; FEW],
-    len: u8,
-}
-
-impl FewBytes {
-    /// The bytes.
-    pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-
-    /// Adds a byte; false when there is no room.
-    #[must_use]
-    pub fn add(&mut self, byte: u8) -> bool {
-        if self.as_slice().contains(&byte) {
-            return true;
-        }
-        let mut at = usize::from(self.len);
-        if at == FEW {
-            return false;
-        }
-        // There are one to three nearly always: a search or a move of memory would cost more.
-        while at > 0 && self.bytes[at - 1] > byte {
-            self.bytes[at] = self.bytes[at - 1];
-            at -= 1;
-        }
-        self.bytes[at] = byte;
-        self.len += 1;
-        true
-    }
-}
-
-/// An automaton that may know what comes next without trying.
-pub trait ForesightedAutomaton: Automaton {
-    /// The only bytes that may come next in what is taken; `None` where these are many or not known.
-    fn few_next(&self, _: &Self::State) -> Option<FewBytes> {
-        None
-    }
-}
-
-impl ForesightedAutomaton for fst::automaton::AlwaysMatch {}
-
-impl ForesightedAutomaton for fst::automaton::StartsWith<fst::automaton::Str<'_>> {}
+use super::term_map::ByteAutomaton;
 
 /// Counts the edits between a word and terms, character by character.
 pub trait CharAutomaton {
@@ -70,9 +21,14 @@ pub trait CharAutomaton {
     /// Whether what was read may yet become, or is, within reach.
     fn can_match(&self, state: &Self::State) -> bool;
 
-    /// The only characters that may come next in what is within reach, where these are few and ASCII.
-    fn few_next(&self, _: &Self::State) -> Option<FewBytes> {
-        None
+    /// What may come next, for [`Self::may_come`].
+    fn foreseen(&self, _: &Self::State) -> u64 {
+        u64::MAX
+    }
+
+    /// Whether an ASCII character may come where this was foreseen, for something within reach.
+    fn may_come(&self, _foreseen: u64, _ascii: u8) -> bool {
+        true
     }
 
     /// The most edits that are within reach.
@@ -102,23 +58,17 @@ pub struct BytesRead<S> {
     partial: (u32, u8),
 }
 
-impl<A: CharAutomaton> Automaton for ByBytes<'_, A> {
+impl<A: CharAutomaton> ByteAutomaton for ByBytes<'_, A> {
     type State = BytesRead<A::State>;
 
     fn start(&self) -> Self::State {
         BytesRead { state: self.0.start(), partial: (0, 0) }
     }
 
-    fn is_match(&self, read: &Self::State) -> bool {
-        read.partial.1 == 0 && self.0.edits(&read.state) <= self.0.typos()
-    }
-
-    fn can_match(&self, read: &Self::State) -> bool {
-        self.0.can_match(&read.state)
-    }
-
-    fn accept(&self, read: &Self::State, byte: u8) -> Self::State {
+    #[inline]
+    fn step(&self, read: &Self::State, byte: u8) -> Option<Self::State> {
         let (code, missing) = match (read.partial, byte) {
+            ((_, 0), 0..0x80) => (u32::from(byte), 0),
             ((code, missing @ 1..), _) => (code << 6 | u32::from(byte & 0x3f), missing - 1),
             (_, 0xf0..) => (u32::from(byte & 0x07), 3),
             (_, 0xe0..) => (u32::from(byte & 0x0f), 2),
@@ -126,16 +76,24 @@ impl<A: CharAutomaton> Automaton for ByBytes<'_, A> {
             _ => (u32::from(byte), 0),
         };
         if missing > 0 {
-            return BytesRead { partial: (code, missing), ..*read };
+            return Some(BytesRead { partial: (code, missing), ..*read });
         }
         let char = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
-        BytesRead { state: self.0.read(&read.state, char), partial: (0, 0) }
+        let state = self.0.read(&read.state, char);
+        self.0.can_match(&state).then_some(BytesRead { state, partial: (0, 0) })
     }
-}
 
-impl<A: CharAutomaton> ForesightedAutomaton for ByBytes<'_, A> {
-    fn few_next(&self, read: &Self::State) -> Option<FewBytes> {
-        if read.partial.1 == 0 { self.0.few_next(&read.state) } else { None }
+    fn foreseen(&self, read: &Self::State) -> u64 {
+        if read.partial.1 == 0 { self.0.foreseen(&read.state) } else { u64::MAX }
+    }
+
+    #[inline]
+    fn may_come(&self, foreseen: u64, byte: u8) -> bool {
+        !byte.is_ascii() || self.0.may_come(foreseen, byte)
+    }
+
+    fn taken(&self, read: &Self::State) -> Option<u8> {
+        Some(self.0.edits(&read.state)).filter(|edits| read.partial.1 == 0 && *edits <= self.0.typos())
     }
 }
 
@@ -156,26 +114,23 @@ pub(super) mod tests {
         let wanted = textbook::distance(word, prefix, automaton.typos().into(), term).map(|edits| edits as u8);
         prop_assert_eq!(automaton.distance(term), wanted);
         let bytes = ByBytes(automaton);
-        let end = term.bytes().fold(bytes.start(), |read, byte| bytes.accept(&read, byte));
-        prop_assert_eq!(bytes.is_match(&end), wanted.is_some());
+        let end = term.bytes().try_fold(bytes.start(), |read, byte| bytes.step(&read, byte));
+        prop_assert_eq!(end.and_then(|end| bytes.taken(&end)), wanted);
         Ok(())
     }
 
-    /// What the start of a term rules out does not come in reach again, nor does what was not foreseen.
+    /// What the start of a term rules out does not come in reach again, and what is not foreseen is ruled out.
     pub fn check_ruled_out(automaton: &impl CharAutomaton, term: &str) -> Result<(), TestCaseError> {
-        let bytes = ByBytes(automaton);
-        let (mut read, mut could) = (bytes.start(), true);
-        for byte in term.bytes() {
-            could &= bytes.can_match(&read);
-            if let Some(few) = bytes.few_next(&read) {
-                let few = few.as_slice();
-                prop_assert!(few.is_sorted_by(|a, b| a < b));
-                could &= few.contains(&byte);
-                let mut unforeseen = (0..128).filter(|byte| !few.contains(byte));
-                prop_assert!(unforeseen.all(|byte| !bytes.can_match(&bytes.accept(&read, byte))));
+        let (mut state, mut could) = (automaton.start(), true);
+        for char in term.chars() {
+            could &= automaton.can_match(&state);
+            let foreseen = automaton.foreseen(&state);
+            for ascii in 0..128_u8 {
+                let is_possible = automaton.can_match(&automaton.read(&state, char::from(ascii)));
+                prop_assert!(automaton.may_come(foreseen, ascii) || !is_possible);
             }
-            read = bytes.accept(&read, byte);
-            prop_assert!(could || !bytes.is_match(&read));
+            state = automaton.read(&state, char);
+            prop_assert!(could || automaton.edits(&state) > automaton.typos());
         }
         Ok(())
     }

@@ -1,17 +1,15 @@
 //! The in-memory term dictionary of a partition, for exact, prefix and fuzzy lookup in byte order.
 //!
-//! It is a finite-state map of all terms plus a short sorted list of terms added or removed since; the map is rebuilt when that
+//! It is a map of all terms plus a short sorted list of terms added or removed since; the map is rebuilt when that
 //! list has grown long. Both are shared between epochs, so publishing a small change costs little. Document frequencies are not
 //! stored here but read from the partition's file.
 
 use std::rc::Rc;
 
-use fst::{Automaton, IntoStreamer, Streamer};
-
 use super::banded::BandedAutomaton;
-use super::bit_parallel::BitAutomaton;
-use super::char_automaton::{ByBytes, CharAutomaton, ForesightedAutomaton};
-use super::dictionary_walk::walk;
+use super::bit_parallel::{BitAutomaton, BitSteps};
+use super::char_automaton::{ByBytes, CharAutomaton};
+use super::term_map::{ByteAutomaton, TermMap, TermMapBuilder};
 
 /// So many changed terms are listed before the map is built anew, at least; see [`Dictionary::takes`].
 const OVERLAY_MIN: usize = 2048;
@@ -33,33 +31,27 @@ pub type TermChange = (Rc<str>, Option<TermKind>);
 /// The terms of one partition at one epoch. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Dictionary {
-    base: Rc<fst::Map<Vec<u8>>>,
+    base: Rc<TermMap>,
     overlay: Rc<Vec<TermChange>>,
 }
 
 impl Dictionary {
     /// The kind of a term; `None` when no document holds it.
     pub fn kind(&self, term: &str) -> Option<TermKind> {
-        self.overlay_kind(term.as_bytes()).unwrap_or_else(|| self.base.get(term).map(kind_of))
+        self.overlay_kind(term.as_bytes()).unwrap_or_else(|| self.base.kind(term.as_bytes()))
     }
 
     /// Where a word may be cut so that its first part is a term: byte offsets, rising.
     pub fn cuts(&self, word: &str) -> Vec<usize> {
-        let fst = self.base.as_fst();
-        let (mut node, mut cuts) = (Some(fst.root()), Vec::new());
-        for (at, byte) in word.bytes().enumerate() {
-            let is_term = match self.overlay_kind(&word.as_bytes()[..at]) {
-                Some(kind) => kind.is_some(),
-                None => node.is_some_and(|node| node.is_final()),
-            };
-            if is_term && at > 0 && word.is_char_boundary(at) {
-                cuts.push(at);
-            }
-            node = node.and_then(|node| Some(fst.node(node.transition_addr(node.find_input(byte)?))));
-            if node.is_none() && self.overlay.is_empty() {
-                break;
-            }
+        let mut cuts = Vec::new();
+        self.base.for_each_prefix(word.as_bytes(), |at, _| cuts.push(at));
+        if !self.overlay.is_empty() {
+            let is_of_base = |at: usize| cuts.binary_search(&at).is_ok();
+            let kind = |at: usize| self.overlay_kind(&word.as_bytes()[..at]);
+            cuts =
+                (1..word.len()).filter(|at| kind(*at).map_or_else(|| is_of_base(*at), |kind| kind.is_some())).collect();
         }
+        cuts.retain(|at| (1..word.len()).contains(at) && word.is_char_boundary(*at));
         cuts
     }
 
@@ -79,8 +71,8 @@ impl Dictionary {
         self.all(prefix, |term, _| each(term));
     }
 
-    fn all(&self, prefix: &str, each: impl FnMut(&str, TermKind) -> bool) {
-        self.merged(fst::automaton::Str::new(prefix).starts_with(), (prefix, None), each);
+    fn all(&self, prefix: &str, mut each: impl FnMut(&str, TermKind) -> bool) {
+        self.merged(&BeginsWith(prefix.as_bytes()), (prefix, None), |term, kind, _| each(term, kind));
     }
 
     /// The same for the tolerant terms within the automaton's reach, from `from` to before `until`.
@@ -91,13 +83,15 @@ impl Dictionary {
         until: Option<&str>,
         mut each: impl FnMut(&str, u8) -> bool,
     ) {
-        let take = |term: &str, kind| match automaton.distance(term) {
-            Some(distance) if kind == TermKind::Tolerant => each(term, distance),
-            _ => true,
-        };
+        let take = |term: &str, kind, distance| kind != TermKind::Tolerant || each(term, distance);
+        let bounds = (from, until);
         match automaton {
-            TypoAutomaton::Bits(bits) => self.merged(ByBytes(bits), (from, until), take),
-            TypoAutomaton::Banded(banded) => self.merged(ByBytes(banded), (from, until), take),
+            TypoAutomaton::Bits(bits) => match bits.typos() {
+                0 => self.merged(&ByBytes(&BitSteps::<0>(bits)), bounds, take),
+                1 => self.merged(&ByBytes(&BitSteps::<1>(bits)), bounds, take),
+                _ => self.merged(&ByBytes(&BitSteps::<2>(bits)), bounds, take),
+            },
+            TypoAutomaton::Banded(banded) => self.merged(&ByBytes(banded), bounds, take),
         }
     }
 
@@ -130,50 +124,42 @@ impl Dictionary {
 
     /// Calls `each` with every term and its kind, in byte order, until it returns false.
     pub fn for_each(&self, each: impl FnMut(&str, TermKind) -> bool) {
-        self.merged(fst::automaton::AlwaysMatch, ("", None), each);
+        self.all("", each);
     }
 
-    /// The map's terms that the automaton takes, from the first bound to before the second, merged with the overlay's.
-    fn merged<A: ForesightedAutomaton>(
+    /// The map's terms that the automaton takes, from the first bound to before the second, merged with the overlay's: each with its
+    /// kind and its distance.
+    fn merged<A: ByteAutomaton>(
         &self,
-        automaton: A,
+        automaton: &A,
         (from, until): (&str, Option<&str>),
-        mut each: impl FnMut(&str, TermKind) -> bool,
+        mut each: impl FnMut(&str, TermKind, u8) -> bool,
     ) {
-        let accepts = |term: &str| {
-            let mut state = automaton.start();
-            for byte in term.bytes() {
-                // Most are ruled out by their first few bytes.
-                if !automaton.can_match(&state) {
-                    return false;
-                }
-                state = automaton.accept(&state, byte);
-            }
-            automaton.is_match(&state)
+        let distance = |term: &str| {
+            let read = term.bytes().try_fold(automaton.start(), |state, byte| automaton.step(&state, byte));
+            read.and_then(|state| automaton.taken(&state))
         };
         let first = self.overlay.partition_point(|(term, _)| term.as_ref() < from);
         let end =
             until.map_or(self.overlay.len(), |until| self.overlay.partition_point(|(term, _)| term.as_ref() < until));
-        let mut added = self.overlay[first..end.max(first)].iter().filter(|(term, _)| accepts(term)).peekable();
+        let overlay = &self.overlay[first..end.max(first)];
+        let mut added = overlay.iter().filter_map(|(term, kind)| Some((&**term, *kind, distance(term)?))).peekable();
         let mut goes_on = true;
-        walk(self.base.as_fst(), &automaton, (from, until), &mut |bytes, value| {
+        self.base.walk(automaton, (from.as_bytes(), until.map(str::as_bytes)), &mut |bytes, kind, distance| {
             // Terms are put in as text and come out as they went in.
             let Ok(term) = std::str::from_utf8(bytes) else { return true };
-            while let Some((other, kind)) = added.next_if(|(other, _)| other.as_ref() < term) {
-                goes_on = kind.is_none_or(|kind| each(other, kind));
+            while let Some((other, kind, distance)) = added.next_if(|(other, ..)| *other < term) {
+                goes_on = kind.is_none_or(|kind| each(other, kind, distance));
                 if !goes_on {
                     return false;
                 }
             }
-            let kind = match added.next_if(|(other, _)| other.as_ref() == term) {
-                Some((_, kind)) => *kind,
-                None => Some(kind_of(value)),
-            };
-            goes_on = kind.is_none_or(|kind| each(term, kind));
+            let kind = added.next_if(|(other, ..)| *other == term).map_or(Some(kind), |(_, kind, _)| kind);
+            goes_on = kind.is_none_or(|kind| each(term, kind, distance));
             goes_on
         });
         if goes_on {
-            let _ = added.all(|(other, kind)| kind.is_none_or(|kind| each(other, kind)));
+            let _ = added.all(|(other, kind, distance)| kind.is_none_or(|kind| each(other, kind, distance)));
         }
     }
 
@@ -203,61 +189,59 @@ impl Dictionary {
     /// The first `count` terms that come after `after`, in byte order, for building a map in steps; fewer only at the end.
     pub fn terms_after(&self, after: Option<&str>, count: usize) -> Vec<(Rc<str>, TermKind)> {
         let mut found: Vec<(Rc<str>, TermKind)> = Vec::with_capacity(count);
-        let bound = after.unwrap_or_default();
-        let skip = |term: &str| after.is_some_and(|after| term <= after);
-        let mut stream = self.base.range().ge(bound).into_stream();
-        let start = self.overlay.partition_point(|(term, _)| skip(term));
-        let mut added = self.overlay[start..].iter().peekable();
-        let mut base = stream.next();
-        while found.len() < count {
-            let term = base.and_then(|(bytes, value)| Some((std::str::from_utf8(bytes).ok()?, value)));
-            match (term, added.peek()) {
-                (Some((term, _)), _) if skip(term) => base = stream.next(),
-                (Some((term, value)), other) if other.is_none_or(|(other, _)| term < other.as_ref()) => {
-                    found.push((term.into(), kind_of(value)));
-                    base = stream.next();
+        if count > 0 {
+            self.merged(&BeginsWith(b""), (after.unwrap_or_default(), None), |term, kind, _| {
+                if after.is_none_or(|after| term > after) {
+                    found.push((term.into(), kind));
                 }
-                (term, Some((other, kind))) => {
-                    if term.is_some_and(|(term, _)| term == other.as_ref()) {
-                        base = stream.next();
-                    }
-                    found.extend(kind.map(|kind| (other.clone(), kind)));
-                    added.next();
-                }
-                (_, None) => break,
-            }
+                found.len() < count
+            });
         }
         found
     }
 }
 
-/// Builds a dictionary from all terms in byte order.
-pub struct DictionaryBuilder {
-    map: fst::MapBuilder<Vec<u8>>,
+/// Takes all terms that begin with a text.
+struct BeginsWith<'t>(&'t [u8]);
+
+impl ByteAutomaton for BeginsWith<'_> {
+    /// How much of the text was read.
+    type State = usize;
+
+    fn start(&self) -> usize {
+        0
+    }
+
+    fn step(&self, read: &usize, byte: u8) -> Option<usize> {
+        match self.0.get(*read) {
+            Some(wanted) => (byte == *wanted).then_some(read + 1),
+            None => Some(*read),
+        }
+    }
+
+    fn taken(&self, read: &usize) -> Option<u8> {
+        (*read == self.0.len()).then_some(0)
+    }
 }
 
-impl Default for DictionaryBuilder {
-    fn default() -> Self {
-        Self { map: fst::MapBuilder::memory() }
-    }
+/// Builds a dictionary from all terms in byte order.
+#[derive(Default)]
+pub struct DictionaryBuilder {
+    map: TermMapBuilder,
 }
 
 impl DictionaryBuilder {
     /// Adds the next term. One that is not after the last is passed over.
     pub fn push(&mut self, term: &str, kind: TermKind) {
-        // The only error of a builder in memory is a term out of order; callers read terms from sorted trees.
-        let inserted = self.map.insert(term, u64::from(kind == TermKind::ExactOnly));
-        debug_assert!(inserted.is_ok(), "terms come in byte order");
+        // Callers read terms from sorted trees.
+        let inserted = self.map.push(term.as_bytes(), kind);
+        debug_assert!(inserted, "terms come in byte order");
     }
 
     /// The dictionary of the terms added.
     pub fn finish(self) -> Dictionary {
-        Dictionary { base: Rc::new(self.map.into_map()), overlay: Rc::default() }
+        Dictionary { base: Rc::new(self.map.finish()), overlay: Rc::default() }
     }
-}
-
-fn kind_of(value: u64) -> TermKind {
-    if value == 0 { TermKind::Tolerant } else { TermKind::ExactOnly }
 }
 
 /// The words within some edits of a word, or with such a prefix. An edit is an insertion, a deletion, a substitution, or a swap

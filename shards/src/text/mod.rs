@@ -4,12 +4,12 @@ mod banded;
 mod bit_parallel;
 mod char_automaton;
 pub mod dictionary;
-mod dictionary_walk;
 pub mod morphology;
 pub mod postings;
 pub mod segmenter;
 mod separators;
 pub mod shared;
+mod term_map;
 #[cfg(test)]
 pub(crate) mod textbook;
 pub mod tokenizer;
