@@ -113,6 +113,36 @@ pub fn take_occurrences(bytes: &mut &[u8], mut each: impl FnMut(Occurrence)) -> 
     }
 }
 
+/// Passes over one occurrence list at the front of `bytes`.
+#[inline]
+fn skip_occurrences(bytes: &mut &[u8]) -> Option<()> {
+    // Most lists are of one position in one field, in two bytes or three.
+    if let [header, position, rest @ ..] = *bytes
+        && header & 0x83 == 1
+    {
+        *bytes = if position & 0x80 == 0 { rest } else { after_varints(rest, 1)? };
+        return Some(());
+    }
+    loop {
+        let header = take_varint(bytes)?;
+        let count = if header & 2 == 0 { 1 } else { take_varint(bytes)? };
+        *bytes = after_varints(bytes, count)?;
+        if header & 1 == 1 {
+            return Some(());
+        }
+    }
+}
+
+/// What is behind the first `count` numbers of `bytes`.
+fn after_varints(bytes: &[u8], count: u32) -> Option<&[u8]> {
+    let mut rest = bytes;
+    for _ in 0..count {
+        let last = rest.iter().position(|byte| byte & 0x80 == 0)?;
+        rest = &rest[last + 1..];
+    }
+    Some(rest)
+}
+
 /// Reads one block: first the documents, then, on demand, the occurrences.
 #[derive(Clone)]
 pub struct Block<'a> {
@@ -124,13 +154,12 @@ impl<'a> Block<'a> {
     /// Decodes the documents of the block that begins with document `first`.
     pub fn parse(first: u32, mut bytes: &'a [u8]) -> Result<Self, DamagedBlock> {
         let count = take_varint(&mut bytes).filter(|n| *n > 0 && *n as usize <= bytes.len()).ok_or(DamagedBlock)?;
-        let mut docs = SmallVec::with_capacity(count as usize);
+        let mut docs = SmallVec::from_elem(first, count as usize);
         let mut doc = first;
-        docs.push(doc);
-        for _ in 1..count {
+        for place in &mut docs[1..] {
             let step = take_varint(&mut bytes).filter(|step| *step > 0).ok_or(DamagedBlock)?;
             doc = doc.checked_add(step).ok_or(DamagedBlock)?;
-            docs.push(doc);
+            *place = doc;
         }
         Ok(Self { docs, lists: bytes })
     }
@@ -145,7 +174,7 @@ impl<'a> Block<'a> {
         let mut rest = self.lists;
         for doc in &self.docs {
             let before = rest;
-            take_occurrences(&mut rest, |_| {}).ok_or(DamagedBlock)?;
+            skip_occurrences(&mut rest).ok_or(DamagedBlock)?;
             each(*doc, &before[..before.len() - rest.len()]);
         }
         Ok(())
@@ -170,21 +199,17 @@ impl Block<'_> {
     /// Appends the occurrences in the documents of `wanted` (rising), packed as by [`Self::for_each`]. Answers the part of
     /// `wanted` that lies behind the block.
     pub fn pack_wanted<'w>(&self, wanted: &'w [u32], out: &mut Vec<u64>) -> Result<&'w [u32], DamagedBlock> {
-        let mut wanted = wanted;
-        let mut lists = self.lists;
+        let (mut wanted, mut lists) = (wanted, self.lists);
         for doc in &self.docs {
-            while let Some((next, rest)) = wanted.split_first()
-                && next < doc
-            {
-                wanted = rest;
-            }
+            let before = wanted.iter().take_while(|next| *next < doc).count();
+            wanted = &wanted[before..];
             match wanted.split_first() {
                 None => break,
                 Some((next, rest)) if next == doc => {
                     take_occurrences(&mut lists, |place| out.push(pack(*doc, place))).ok_or(DamagedBlock)?;
                     wanted = rest;
                 }
-                Some(_) => take_occurrences(&mut lists, |_| {}).ok_or(DamagedBlock)?,
+                Some(_) => skip_occurrences(&mut lists).ok_or(DamagedBlock)?,
             }
         }
         Ok(wanted)
@@ -303,6 +328,24 @@ mod tests {
             if let Ok(block) = Block::parse(first, &bytes) {
                 let _ = block.for_each_list(|_, _| {});
             }
+        }
+
+        #[test]
+        fn lists_are_passed_over_as_they_are_read(
+            places in prop::collection::btree_set((0..300u16, any::<u16>()), 1..8),
+            behind in prop::collection::vec(any::<u8>(), 0..3),
+        ) {
+            let packed: Vec<u32> = places.iter().map(|(f, p)| u32::from(*f) << 16 | u32::from(*p)).collect();
+            let mut list = Vec::new();
+            put_occurrences(&mut list, &packed);
+            let len = list.len();
+            for end in 0..len {
+                prop_assert_eq!(skip_occurrences(&mut &list[..end]), None);
+            }
+            list.extend_from_slice(&behind);
+            let mut rest = list.as_slice();
+            prop_assert_eq!(skip_occurrences(&mut rest), Some(()));
+            prop_assert_eq!(rest, &list[len..]);
         }
 
         #[test]
