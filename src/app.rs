@@ -12,7 +12,7 @@ use shards::engine::{
     self, AskError, DocumentsPage, DocumentsQuery, Engine, EngineConfig, EngineError, EngineMesh, IndexView,
 };
 use shards::ids::CoreId;
-use shards::mesh::Mesh;
+use shards::mesh::{Manner, Mesh};
 use shards::placement::{memory_bytes, processor_count};
 use shards::runtime::{Nanos, Queue, Runtime};
 use shards::search::federated::{FederatedAnswer, FederatedError, FederatedRequest, Part, Rescored, Shares};
@@ -208,7 +208,7 @@ impl App {
         core.engine.set_embedders(Rc::new(embedders));
         let served = core.clone();
         mesh.serve_in(
-            Rc::new(Question::queue),
+            Rc::new(Question::manner),
             Rc::new(move |from, question| served.clone().answer(from, question).boxed_local()),
         );
         if runtime.core() == CONTROL_CORE {
@@ -291,11 +291,11 @@ impl Core {
 }
 
 impl Question {
-    /// The share of its core that answering takes.
-    fn queue(&self) -> Queue {
+    /// How it is handled.
+    fn manner(&self) -> Manner {
         match self {
-            Self::Control(_) | Self::Counts => Queue::Search,
-            Self::Engine(question) => question.queue(),
+            Self::Control(_) | Self::Counts => Queue::Search.into(),
+            Self::Engine(question) => question.manner(),
         }
     }
 }

@@ -60,7 +60,7 @@ async fn core(runtime: Rc<dyn Runtime>, mesh: Mesh<Question, Answer>, file: Path
     let engine = Engine::new(runtime.clone(), Rc::new(Asker(mesh.clone())), config);
     let handler = engine.clone();
     mesh.serve_in(
-        Rc::new(Question::queue),
+        Rc::new(Question::manner),
         Rc::new(move |from, question| {
             let engine = handler.clone();
             Box::pin(async move { engine.handle(from, question).await })

@@ -13,7 +13,7 @@ use crate::error::UserError;
 use crate::facets::{Filter, SortCriterion};
 use crate::fields::FieldsMap;
 use crate::ids::{CoreId, DocId, Epoch, LocalDocId, PartitionNo};
-use crate::mesh::AskError;
+use crate::mesh::{AskError, Manner};
 use crate::partition::writer::{PartitionDelta, RecordChunk};
 use crate::runtime::Queue;
 use crate::search::messages::{PartQuestion, PartReply};
@@ -246,14 +246,17 @@ pub struct Prepared {
 }
 
 impl Question {
-    /// The share of its core that answering takes.
-    pub fn queue(&self) -> Queue {
-        match self {
-            Self::View(_) | Self::Partition(_, PartitionQuestion::Read(..) | PartitionQuestion::Publish(_)) => {
-                Queue::Search
+    /// How it is handled. Reads are dropped when nobody waits for them; all else is done to its end, since what follows must not
+    /// meet a partition that is half-way.
+    pub fn manner(&self) -> Manner {
+        let queue = match self {
+            Self::Partition(_, PartitionQuestion::Read(..)) => {
+                return Manner { queue: Queue::Search, is_droppable: true };
             }
+            Self::View(_) | Self::Partition(_, PartitionQuestion::Publish(_)) => Queue::Search,
             Self::Compact(_) | Self::Drop(_) | Self::Partition(_, PartitionQuestion::Compact) => Queue::Upkeep,
             _ => Queue::Indexing,
-        }
+        };
+        queue.into()
     }
 }

@@ -95,7 +95,7 @@ macro_rules! answer_as {
 }
 use answer_as;
 
-/// The values of all, or an error, once every one has ended. A question to another core is answered to the end even when
+/// The values of all, or an error, once every one has ended. A question that changes something is answered to the end even when
 /// nobody waits any more: what follows must not meet a partition that is still at work on what failed elsewhere. Of several
 /// errors it is the first that is no request's, else the one whose text sorts first: documents at fault are of any partition.
 async fn all_done<T, F>(asked: impl IntoIterator<Item = F>) -> Result<Vec<T>, EngineError>
@@ -142,7 +142,7 @@ impl Engine {
         let _ = self.embedders.set(host);
     }
 
-    /// Answers a question of an engine. Call it for each that the mesh brings, in the queue that [`Question::queue`] says.
+    /// Answers a question of an engine. Call it for each that the mesh brings, in the manner that [`Question::manner`] says.
     pub async fn handle(&self, _from: CoreId, question: Question) -> Answer {
         let answer = match question {
             Question::Partition(place, question) => self.handle_partition(place, question).await,

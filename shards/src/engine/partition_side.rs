@@ -20,6 +20,18 @@ use crate::partition::PartitionError;
 use crate::partition::reader::PartitionReader;
 use crate::runtime::Checkpoint;
 
+/// Bounds what a partition keeps once a read of it ends, wherever that is.
+struct KeptBounded<'e> {
+    engine: &'e Engine,
+    place: Place,
+}
+
+impl Drop for KeptBounded<'_> {
+    fn drop(&mut self) {
+        self.engine.bound_kept(self.place);
+    }
+}
+
 impl Engine {
     pub(super) async fn handle_partition(
         &self,
@@ -74,9 +86,9 @@ impl Engine {
             }
             PartitionQuestion::Read(epoch, question) => {
                 let reader = home.reader(epoch).ok_or(EngineError::Gone)?;
-                let answer = self.read(reader, question).await;
-                self.bound_kept(place);
-                answer?
+                // Also where it is dropped half-way: what it has kept stays.
+                let _bounded = KeptBounded { engine: self, place };
+                self.read(reader, question).await?
             }
             PartitionQuestion::Open(_) | PartitionQuestion::Forget => Answer::Done,
         })

@@ -231,3 +231,16 @@ impl Pace for Pauses {
         Box::pin(std::future::ready(()))
     }
 }
+
+/// Others always wait.
+pub(crate) struct Busy;
+
+impl Pace for Busy {
+    fn due(&self) -> bool {
+        true
+    }
+
+    fn pause(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(futures_lite::future::yield_now())
+    }
+}

@@ -14,6 +14,10 @@
 //! batch, a settings change), never once per request. A question never waits for the outside world either: it is answered with
 //! what is known, and the rest follows in a question from the other side.
 //!
+//! A question that changes nothing may be *droppable*: when the future of its answer is dropped, its handler is dropped on the other
+//! core at its next wait ([`given_up`]), so that a search whose client has gone ends on every core. All others are handled to
+//! their end, whether or not somebody waits.
+//!
 //! Messages are plain data that is moved. A buffer that should return to the core that allocated it travels back in the answer.
 
 use std::rc::Rc;
@@ -25,6 +29,7 @@ use crate::runtime::{Queue, Runtime};
 
 mod bell;
 mod credits;
+mod given_up;
 mod pump;
 mod ring;
 mod state;
@@ -68,6 +73,23 @@ pub enum AskError {
     },
 }
 
+/// How a question is handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// The share of its core that the handler takes.
+    pub queue: Queue,
+    /// Whether the handler ends, at its next wait, once nobody waits for the answer: only where it changes nothing, or what it
+    /// changes is right wherever it ends.
+    pub is_droppable: bool,
+}
+
+impl From<Queue> for Manner {
+    /// Handled to the end.
+    fn from(queue: Queue) -> Self {
+        Self { queue, is_droppable: false }
+    }
+}
+
 /// What answers questions: given the asker and the question.
 pub type Handler<Q, A> = Rc<dyn Fn(CoreId, Q) -> LocalBoxFuture<'static, A>>;
 
@@ -94,7 +116,8 @@ impl<Q: Send + 'static, A: Send + 'static> Mesh<Q, A> {
     }
 
     /// Asks a core and waits for the answer; with all credits in use, waits for one first, in line. Asking the own core runs
-    /// the handler directly, within the future returned, and crosses nothing. Dropping the future does not stop the handler.
+    /// the handler directly, within the future returned, and crosses nothing. Dropping the future stops the handler of the own
+    /// core, and that of another if the question is droppable ([`Manner`]).
     pub fn ask(&self, to: CoreId, question: Q) -> LocalBoxFuture<'static, Result<A, AskError>> {
         let state = self.0.clone();
         if to == state.core {
@@ -124,13 +147,13 @@ impl<Q: Send + 'static, A: Send + 'static> Mesh<Q, A> {
 
     /// Sets what answers this core's questions; those that came earlier have waited. Handlers run in [`Queue::Search`].
     pub fn serve(&self, handler: Handler<Q, A>) {
-        self.serve_in(Rc::new(|_| Queue::Search), handler);
+        self.serve_in(Rc::new(|_| Queue::Search.into()), handler);
     }
 
-    /// Like [`Mesh::serve`], with the queue in which each question's handler runs: a batch to index must not run with the
-    /// shares of a search. Handlers in [`Queue::Search`] begin without a task of their own.
-    pub fn serve_in(&self, queue_of: Rc<dyn Fn(&Q) -> Queue>, handler: Handler<Q, A>) {
-        self.0.set_handler(queue_of, handler);
+    /// Like [`Mesh::serve`], with the manner in which each question is handled: a batch to index must not run with the shares of
+    /// a search. Handlers in [`Queue::Search`] begin without a task of their own.
+    pub fn serve_in(&self, manner_of: Rc<dyn Fn(&Q) -> Manner>, handler: Handler<Q, A>) {
+        self.0.set_handler(manner_of, handler);
     }
 
     /// Waits until another core answers no questions any more: for what it owes beside answers. Returns at once for the own

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use super::Manner;
 use super::state::{Asked, Peer, State};
 use crate::runtime::{Queue, catch_panic};
 
@@ -62,19 +63,25 @@ fn take_questions<Q: Send + 'static, A: Send + 'static>(state: &Rc<State<Q, A>>,
     true
 }
 
-/// Begins a question's handler: at once if it is urgent, and as a task for what it does not finish at once.
+/// Begins a question's handler: at once if it is urgent, and as a task for what it does not finish at once. One that may be
+/// dropped is, once nobody waits for its answer; the answer that there is none still gives ticket and credit back.
 fn handle<Q: Send + 'static, A: Send + 'static>(state: &Rc<State<Q, A>>, peer: &Peer<Q, A>, asked: Asked<Q>) {
     let Asked { ticket, question } = asked;
     let Some(service) = state.service() else { return };
-    let (from, queue) = (peer.core, (service.queue_of)(&question));
+    let (from, Manner { queue, is_droppable }) = (peer.core, (service.manner_of)(&question));
+    let given_up = is_droppable.then(|| peer.given_up());
     let handler = service.handler.clone();
     let own = state.clone();
     let mut work = Box::pin(async move {
-        let answer = catch_panic(async { handler(from, question).await }).await;
-        if let Err(panicked) = &answer {
+        let answering = catch_panic(async { handler(from, question).await });
+        let answer = match given_up {
+            Some(given_up) => given_up.unless_marked(ticket, answering).await,
+            None => Some(answering.await),
+        };
+        if let Some(Err(panicked)) = &answer {
             tracing::error!(core = own.core.0, from = from.0, panic = %panicked, "handler panicked");
         }
-        own.answer(from, ticket, answer.ok());
+        own.answer(from, ticket, answer.and_then(Result::ok));
     });
     if queue == Queue::Search {
         // The task made below polls again, so whatever this poll registers with the empty waker is registered anew.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use super::bell::Bell;
 use super::credits::Credits;
+use super::given_up::{Awaited, GivenUp};
 use super::ring::{Consumer, Producer, ring};
-use super::{AskError, Handler};
+use super::{AskError, Handler, Manner};
 use crate::ids::CoreId;
-use crate::runtime::{OnceReceiver, OnceSender, Queue, Runtime, catch_panic, once};
+use crate::runtime::{OnceReceiver, OnceSender, Runtime, catch_panic, once};
 
 /// A question on its way; `ticket` names it to the asker.
 pub(super) struct Asked<Q> {
@@ -18,7 +19,7 @@ pub(super) struct Asked<Q> {
     pub(super) question: Q,
 }
 
-/// An answer on its way; `None` when the handler panicked.
+/// An answer on its way; `None` when the handler panicked, or was dropped because nobody waits.
 pub(super) struct Answered<A> {
     pub(super) ticket: u32,
     pub(super) answer: Option<A>,
@@ -30,6 +31,10 @@ struct Wires<Q, A> {
     questions_in: Consumer<Asked<Q>>,
     answers_out: Producer<Answered<A>>,
     answers_in: Consumer<Answered<A>>,
+    /// Of the questions of this core.
+    given_up_out: GivenUp,
+    /// Of those of the other.
+    given_up_in: GivenUp,
 }
 
 /// A core's ends of all rings, on the way to the thread where the core will live.
@@ -58,17 +63,22 @@ pub fn ports<Q: Send, A: Send>(cores: u16, in_flight_max: u16) -> Vec<Port<Q, A>
             let capacity = usize::from(in_flight_max);
             let ((up, up_end), (down, down_end)) = (ring(capacity), ring(capacity));
             let ((up_answers, up_answers_end), (down_answers, down_answers_end)) = (ring(capacity), ring(capacity));
+            let (given_up, given_down) = (GivenUp::of(in_flight_max), GivenUp::of(in_flight_max));
             ports[low].wires[high] = Some(Wires {
                 questions_out: up,
                 questions_in: down_end,
                 answers_out: down_answers,
                 answers_in: up_answers_end,
+                given_up_out: given_up.clone(),
+                given_up_in: given_down.clone(),
             });
             ports[high].wires[low] = Some(Wires {
                 questions_out: down,
                 questions_in: up_end,
                 answers_out: up_answers,
                 answers_in: down_answers_end,
+                given_up_out: given_down,
+                given_up_in: given_up,
             });
         }
     }
@@ -90,9 +100,9 @@ pub(super) struct Peer<Q, A> {
     end_watchers: RefCell<Vec<OnceSender<()>>>,
 }
 
-/// What answers, and in which queue.
+/// What answers, and in which manner.
 pub(super) struct Service<Q, A> {
-    pub(super) queue_of: Rc<dyn Fn(&Q) -> Queue>,
+    pub(super) manner_of: Rc<dyn Fn(&Q) -> Manner>,
     pub(super) handler: Handler<Q, A>,
 }
 
@@ -150,8 +160,8 @@ impl<Q: Send + 'static, A: Send + 'static> State<Q, A> {
         self.service.borrow().clone()
     }
 
-    pub(super) fn set_handler(&self, queue_of: Rc<dyn Fn(&Q) -> Queue>, handler: Handler<Q, A>) {
-        *self.service.borrow_mut() = Some(Rc::new(Service { queue_of, handler }));
+    pub(super) fn set_handler(&self, manner_of: Rc<dyn Fn(&Q) -> Manner>, handler: Handler<Q, A>) {
+        *self.service.borrow_mut() = Some(Rc::new(Service { manner_of, handler }));
         self.bell().ring();
     }
 
@@ -169,10 +179,12 @@ impl<Q: Send + 'static, A: Send + 'static> State<Q, A> {
         let ticket = peer.free_tickets.borrow_mut().pop().expect("a ticket for each credit");
         let (sender, receiver) = once();
         peer.open.borrow_mut()[ticket as usize] = Some(sender);
+        peer.wires.given_up_out.clear(ticket);
+        let answer = Awaited::new(receiver, peer.wires.given_up_out.clone(), ticket);
         let pushed = peer.wires.questions_out.push(Asked { ticket, question });
         assert!(pushed.is_ok(), "a ring has room for every credit");
         self.publish_to(peer);
-        Ok(wait(to, receiver))
+        Ok(async move { answer.await.unwrap_or(Err(AskError::Closed { core: to })) })
     }
 
     /// Sends an answer to a question of `to`.
@@ -241,6 +253,11 @@ impl<Q, A> Peer<Q, A> {
         self.wires.answers_in.pop()
     }
 
+    /// The marks of those of its questions that it no longer waits for.
+    pub(super) fn given_up(&self) -> GivenUp {
+        self.wires.given_up_in.clone()
+    }
+
     pub(super) fn has_questions(&self) -> bool {
         !self.wires.questions_in.is_empty()
     }
@@ -275,10 +292,6 @@ impl<Q, A> Peer<Q, A> {
             self.credits.give_back();
         }
     }
-}
-
-async fn wait<A>(core: CoreId, answer: OnceReceiver<Result<A, AskError>>) -> Result<A, AskError> {
-    answer.await.unwrap_or(Err(AskError::Closed { core }))
 }
 
 /// A question to the own core: the handler runs within the asker's task.

@@ -19,8 +19,30 @@ enum Ask {
     Back(u64),
     Panic,
     Never,
+    /// Goes on until it is dropped. The tally counts one at its begin and [`ENDED`] at its end.
+    Search(Tally),
+    /// Is long and may not be dropped. The tally counts [`WRITTEN`] when all is done.
+    Write(Tally),
     /// Counts one core as done.
     Done,
+}
+
+/// What the end of a search counts.
+const ENDED: u64 = 1 << 20;
+/// What a write counts.
+const WRITTEN: u64 = 1 << 40;
+
+struct Ended(Tally);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.fetch_add(ENDED, Ordering::Relaxed);
+    }
+}
+
+fn manner_of(ask: &Ask) -> Manner {
+    let queue = if matches!(ask, Ask::Back(_)) { Queue::Indexing } else { Queue::Search };
+    Manner { queue, is_droppable: matches!(ask, Ask::Search(_)) }
 }
 
 type TestMesh = Mesh<Ask, u64>;
@@ -40,6 +62,19 @@ fn handler(mesh: TestMesh, runtime: Rc<dyn Runtime>, done: Rc<Cell<u16>>) -> Han
                     runtime.sleep(Duration::from_secs(3600)).await;
                     0
                 }
+                Ask::Search(tally) => {
+                    tally.fetch_add(1, Ordering::Relaxed);
+                    let _ended = Ended(tally);
+                    loop {
+                        runtime.yield_now().await;
+                    }
+                }
+                Ask::Write(tally) => {
+                    for _ in 0..100 {
+                        runtime.yield_now().await;
+                    }
+                    tally.fetch_add(WRITTEN, Ordering::Relaxed)
+                }
                 Ask::Done => {
                     done.set(done.get() + 1);
                     0
@@ -58,10 +93,7 @@ fn whole(
         let tally = tally.clone();
         Box::pin(async move {
             let done = Rc::new(Cell::new(0));
-            mesh.serve_in(
-                Rc::new(|ask| if matches!(ask, Ask::Back(_)) { Queue::Indexing } else { Queue::Search }),
-                handler(mesh.clone(), runtime.clone(), done.clone()),
-            );
+            mesh.serve_in(Rc::new(manner_of), handler(mesh.clone(), runtime.clone(), done.clone()));
             body(runtime.clone(), mesh.clone(), done.clone(), tally).await;
             for core in 0..runtime.core_count() {
                 mesh.ask(CoreId(core), Ask::Done).await.unwrap();
@@ -233,6 +265,91 @@ fn exhausted_credits_refuse_and_return() {
     assert_eq!(on_real_cores(2, 4, credits_run_out), [4; 2]);
     for seed in 0..20 {
         assert_eq!(simulated(seed, 2, 4, credits_run_out).0, 4);
+    }
+}
+
+fn askers_give_up(
+    runtime: Rc<dyn Runtime>,
+    mesh: TestMesh,
+    _: Rc<Cell<u16>>,
+    tally: Tally,
+) -> LocalBoxFuture<'static, ()> {
+    Box::pin(async move {
+        if mesh.core() != CoreId(0) {
+            return;
+        }
+        // The own core's handler runs within the future.
+        for core in (0..2).map(CoreId) {
+            let counted = Tally::default();
+            let until = async |reached: &dyn Fn(u64) -> bool| {
+                while !reached(counted.load(Ordering::Relaxed)) {
+                    runtime.sleep(Duration::from_millis(1)).await;
+                }
+            };
+            // More of them than there are credits.
+            for round in 1..=5 {
+                let mut answer = mesh.ask(core, Ask::Search(counted.clone()));
+                assert_eq!((&mut answer).now_or_never(), None);
+                until(&|count| count == round + (round - 1) * ENDED).await;
+                assert_eq!((&mut answer).now_or_never(), None);
+                drop(answer);
+                until(&|count| count == round * (1 + ENDED)).await;
+            }
+            // One that is given up before the other core has seen it.
+            assert_eq!(mesh.ask(core, Ask::Search(counted.clone())).now_or_never(), None);
+            assert_eq!(mesh.ask(core, Ask::Double(4)).await, Ok(8));
+            until(&|count| count % ENDED == count / ENDED).await;
+            if core != mesh.core() {
+                assert_eq!(mesh.ask(core, Ask::Write(counted.clone())).now_or_never(), None);
+                until(&|count| count >= WRITTEN).await;
+            }
+            tally.fetch_add(1, Ordering::Relaxed);
+        }
+    })
+}
+
+/// A search whose client has gone once went on on the other cores to its end. What writes has to.
+#[test]
+fn what_may_be_dropped_ends_with_its_asker_and_nothing_else() {
+    assert_eq!(on_real_cores(2, 2, askers_give_up), [2; 2]);
+    for seed in 0..20 {
+        assert_eq!(simulated(seed, 2, 2, askers_give_up).0, 2);
+    }
+}
+
+fn answers_are_left(
+    runtime: Rc<dyn Runtime>,
+    mesh: TestMesh,
+    _: Rc<Cell<u16>>,
+    tally: Tally,
+) -> LocalBoxFuture<'static, ()> {
+    Box::pin(async move {
+        if mesh.core() != CoreId(0) {
+            return;
+        }
+        let core = CoreId(1);
+        let first = mesh.try_ask(core, Ask::Double(1)).unwrap();
+        // Once there is a credit again, the first answer is here, and its ticket another's.
+        let counted = Tally::default();
+        let mut second = mesh.ask(core, Ask::Search(counted.clone()));
+        while counted.load(Ordering::Relaxed) == 0 {
+            assert_eq!((&mut second).now_or_never(), None);
+            runtime.sleep(Duration::from_millis(1)).await;
+        }
+        drop(first);
+        runtime.sleep(Duration::from_millis(5)).await;
+        assert_eq!(((&mut second).now_or_never(), counted.load(Ordering::Relaxed)), (None, 1));
+        drop(second);
+        tally.fetch_add(1, Ordering::Relaxed);
+    })
+}
+
+/// An answer that has come and is dropped unread marks no question, though its ticket names another by then.
+#[test]
+fn an_unread_answer_gives_nobody_elses_question_up() {
+    assert_eq!(on_real_cores(2, 1, answers_are_left), [1; 2]);
+    for seed in 0..20 {
+        assert_eq!(simulated(seed, 2, 1, answers_are_left).0, 1);
     }
 }
 

@@ -73,7 +73,7 @@ pub fn run<T: 'static, Fut: Future<Output = T> + 'static>(
         kept.borrow_mut().insert(runtime.core(), engine.clone());
         let handler = engine.clone();
         mesh.serve_in(
-            Rc::new(Question::queue),
+            Rc::new(Question::manner),
             Rc::new(move |from, question| {
                 let engine = handler.clone();
                 Box::pin(async move { engine.handle(from, question).await })

@@ -91,7 +91,9 @@ impl CoarseColumns {
                 }
             }
         };
+        let unmade = Unmade { columns: self, of: &of, read: (read, from) };
         let made = Pieces::make(columns, (tree, prefix), read.saturating_mul(ENTRIES_PER_READ), pace).await?;
+        std::mem::forget(unmade);
         let mut held = self.0.borrow_mut();
         let (state, made) = match made {
             Made::Pieces(pieces) => {
@@ -120,6 +122,21 @@ impl CoarseColumns {
             Entry::Vacant(free) => {
                 free.insert(State::Read(entries, READ_MIN));
             }
+        }
+    }
+}
+
+/// Has others make the pieces where their making fails or is dropped half-way, as it is when its client has gone.
+struct Unmade<'c> {
+    columns: &'c CoarseColumns,
+    of: &'c (u8, Box<[u8]>),
+    read: (u64, u64),
+}
+
+impl Drop for Unmade<'_> {
+    fn drop(&mut self) {
+        if let Some(state @ State::Left) = self.columns.0.borrow_mut().by_prefix.get_mut(self.of) {
+            *state = State::Read(self.read.0, self.read.1);
         }
     }
 }
@@ -213,13 +230,14 @@ mod tests {
     use std::ops::Bound;
 
     use futures_lite::future::block_on;
+    use futures_util::FutureExt;
     use proptest::prelude::*;
     use serde_json::json;
     use storage_engine::vector::Unpaced;
 
     use super::*;
     use crate::facets::source::FacetSource;
-    use crate::facets::test_support::{Facets, filterable};
+    use crate::facets::test_support::{Busy, Facets, filterable};
 
     fn bound(number: u64, kind: u8) -> Bound<u64> {
         match kind {
@@ -268,6 +286,11 @@ mod tests {
         let all =
             || block_on(columns.with_number_in(field, Bound::Unbounded, Bound::Unbounded, &Unpaced)).unwrap().len();
         assert_eq!((all(), facets.resident.bytes()), (30, 0));
+        // A search that is dropped while it makes them once left them to be made by nobody.
+        let mut dropped = Box::pin(columns.with_number_in(field, Bound::Unbounded, Bound::Unbounded, &Busy));
+        assert!((&mut dropped).now_or_never().is_none());
+        assert_eq!((all(), facets.resident.bytes()), (30, 0), "somebody makes them");
+        drop(dropped);
         assert_eq!(all(), 30);
         assert!(facets.resident.bytes() > 0);
         assert_eq!(all(), 30);

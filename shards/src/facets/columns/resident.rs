@@ -119,6 +119,21 @@ enum State {
     Resident(Rc<ResidentField>),
 }
 
+/// Has others read the field where its reading fails or is dropped half-way, as it is when its client has gone.
+struct Unread<'f> {
+    fields: &'f ResidentFields,
+    field: FieldId,
+    looked_up: u64,
+}
+
+impl Drop for Unread<'_> {
+    fn drop(&mut self) {
+        if let Some(state @ State::Left) = self.fields.held.borrow_mut().fields.get_mut(&self.field) {
+            *state = State::LookedUp(self.looked_up);
+        }
+    }
+}
+
 impl ResidentField {
     /// The values of some documents: each list that they have, how many have it, and the first that does.
     pub async fn lists_of(&self, documents: &RoaringBitmap, pace: &dyn Pace) -> Vec<(u32, u64, u32)> {
@@ -163,10 +178,10 @@ impl ResidentFields {
         (looked_up, documents): (u64, u64),
         pace: &dyn Pace,
     ) -> Result<Option<Rc<ResidentField>>, ColumnError> {
-        {
+        let looked_up = {
             let mut held = self.held.borrow_mut();
             let is_full = held.bytes >= ALL_BYTES_MAX;
-            match held.fields.entry(field).or_insert(State::LookedUp(0)) {
+            let looked_up = match held.fields.entry(field).or_insert(State::LookedUp(0)) {
                 State::Resident(values) => return Ok(Some(values.clone())),
                 State::Left => return Ok(None),
                 State::LookedUp(so_far) => {
@@ -174,11 +189,16 @@ impl ResidentFields {
                     if is_full || so_far.saturating_mul(LOOK_UP_COST) < documents {
                         return Ok(None);
                     }
+                    *so_far
                 }
-            }
+            };
             held.fields.insert(field, State::Left);
-        }
-        let Some(values) = columns.all_values(field, pace).await? else { return Ok(None) };
+            looked_up
+        };
+        let unread = Unread { fields: self, field, looked_up };
+        let values = columns.all_values(field, pace).await?;
+        std::mem::forget(unread);
+        let Some(values) = values else { return Ok(None) };
         let values = Rc::new(values);
         let mut held = self.held.borrow_mut();
         held.bytes += values.bytes();
@@ -241,12 +261,13 @@ impl Columns<'_> {
 #[cfg(test)]
 mod tests {
     use futures_lite::future::block_on;
+    use futures_util::FutureExt;
     use serde_json::json;
     use storage_engine::vector::Unpaced;
 
     use super::*;
     use crate::facets::source::FacetSource;
-    use crate::facets::test_support::{Facets, filterable};
+    use crate::facets::test_support::{Busy, Facets, filterable};
 
     /// A field is held once enough of its values were looked up; one that is too large never.
     #[test]
@@ -259,7 +280,13 @@ mod tests {
         let is_held = |field, looked_up| {
             block_on(fields.get(&facets.columns(), field, (looked_up, 9400), &Unpaced)).unwrap().is_some()
         };
-        assert_eq!([1000, 1000, 1000, 0].map(|looked_up| is_held(few, looked_up)), [false, false, true, true]);
+        assert_eq!([1000, 1000].map(|looked_up| is_held(few, looked_up)), [false, false]);
+        // A search that is dropped while it reads the field once left it to be read by nobody.
+        let columns = facets.columns();
+        let mut dropped = Box::pin(fields.get(&columns, few, (1000, 9400), &Busy));
+        assert!((&mut dropped).now_or_never().is_none() && !is_held(few, 0));
+        drop(dropped);
+        assert_eq!([0, 0].map(|looked_up| is_held(few, looked_up)), [true, true]);
         assert_eq!([9400, 9400].map(|looked_up| is_held(many, looked_up)), [false, false]);
         while fields.forget_some() {}
         assert!(!is_held(few, 0));
