@@ -293,6 +293,15 @@ impl<A: Host> Service for Router<A> {
         found.is_some_and(|found| found.action != Some(Action::DocumentsAdd))
     }
 
+    /// By the right that it takes. Those that are answered in no time, or by core 0 alone, are not worth dropping.
+    fn only_reads(&self, method: Method, path: &str) -> bool {
+        let found = self.find(path).and_then(|(routes, _)| routes.verb(method).ok());
+        found.and_then(|found| found.action).is_some_and(|action| {
+            use Action::{DocumentsGet, FieldsPost, Search, StatsGet, TasksGet};
+            matches!(action, Search | DocumentsGet | FieldsPost | StatsGet | TasksGet)
+        })
+    }
+
     fn call(&self, request: Request) -> LocalBoxFuture<'static, Response> {
         let (app, started, method) = (self.app.clone(), self.app.stopwatch(), request.method);
         let Some((routes, path)) = self.find(&request.path) else {

@@ -307,6 +307,11 @@ pub trait Service {
         false
     }
 
+    /// Whether a request does nothing but read: what is under way of its answer may then be dropped when its client has gone.
+    fn only_reads(&self, _method: Method, _path: &str) -> bool {
+        false
+    }
+
     /// Answers one request. A panic inside is caught and becomes a 500.
     fn call(&self, request: Request) -> LocalBoxFuture<'static, Response>;
 }

@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::io;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -138,12 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if watch.is_expired() && !watch.is_idle() {
                 return Poll::Ready(Ok(0));
             }
-            let poll = net.with_scratch(|scratch| {
-                Pin::new(&mut *stream).poll_read(context, scratch).map_ok(|count| {
-                    input.extend_from_slice(&scratch[..count]);
-                    count
-                })
-            });
+            let poll = net.poll_more(context, stream, input);
             if poll.is_pending() {
                 if watch.is_over() {
                     return Poll::Ready(Ok(0));
@@ -177,9 +172,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return self.send(Response::empty(503), manner).await.map(|_| false);
             }
         };
-        self.watch.enter(Phase::Service, 0);
-        let call = AssertUnwindSafe(self.net.service.call(Request::from_parts(parsed.head, body)));
-        let response = call.catch_unwind().await.unwrap_or_else(|panic| panic_response(&*panic));
+        let response = self.serviced(Request::from_parts(parsed.head, body)).await?;
         // What is sent stays in memory until a slow client has taken it.
         lease.set(match &response.body {
             ResponseBody::Bytes(bytes) => bytes.capacity(),
@@ -189,6 +182,56 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         manner.keep_alive = wants_more && at_end && !self.net.is_draining();
         let can_stay = self.send(response, manner).await?;
         Ok(can_stay && manner.keep_alive)
+    }
+
+    /// Has the service answer. Where the request only reads, it is dropped with all its work when the client has gone; a write may
+    /// have been accepted by then, and is never dropped.
+    ///
+    /// A connection that breaks is gone at once. One whose client has merely closed its side may be either: most often all of it is
+    /// closed, but TCP shows no difference, and a client that closes its side behind its request may still read the answer
+    /// (`nc -N`, some proxies). Such an answer has [`half_closed_ms`](super::core::Limits::half_closed_ms) more. Without that time,
+    /// as nginx, hyper, Go and Node have it by default, those clients would have no answer; with all the time in the world, as in
+    /// the reference, everybody who gives up a request would leave its work behind. Over TLS the close must be announced: a
+    /// connection that ends without is broken.
+    ///
+    /// What the client sends meanwhile is the next request, which waits in the input. A client that sends more than fits there is
+    /// not listened to, and neither is its end then noticed.
+    async fn serviced(&mut self, request: Request) -> io::Result<Response> {
+        self.watch.enter(Phase::Service, 0);
+        let net = self.net.clone();
+        // A look at the routes more, for requests that are not answered at once.
+        let (method, path) = (request.method, request.path.clone());
+        let mut only_reads = None;
+        let mut call = pin!(AssertUnwindSafe(net.service.call(request)).catch_unwind());
+        let (stream, input, watch) = (&mut self.stream, &mut self.input, &self.watch);
+        let mut is_half_closed = false;
+        poll_fn(|context| {
+            if let Poll::Ready(answer) = call.as_mut().poll(context) {
+                return Poll::Ready(Ok(answer.unwrap_or_else(|panic| panic_response(&*panic))));
+            }
+            if !*only_reads.get_or_insert_with(|| net.service.only_reads(method, &path)) {
+                return Poll::Pending;
+            }
+            while !is_half_closed && input.len() < INPUT_BYTES_MAX {
+                match net.poll_more(context, stream, input) {
+                    Poll::Ready(Ok(0)) => {
+                        is_half_closed = true;
+                        watch.enter(Phase::HalfClosed, net.limits.half_closed_ms);
+                    }
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => break,
+                }
+            }
+            if is_half_closed {
+                if watch.is_expired() {
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+                }
+                watch.register(context.waker());
+            }
+            Poll::Pending
+        })
+        .await
     }
 
     fn admit(&self, parsed: &ParsedHead) -> Result<u64, Response> {

@@ -2,10 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use futures_lite::io::AsyncRead;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
@@ -40,6 +43,9 @@ pub struct Limits {
     pub transfer_rate_min: u64,
     /// The least rate of what an answer has beyond [`SLOW_ANSWER_BYTES`], in bytes a second: until it is sent, it is in memory.
     pub long_answer_rate_min: u64,
+    /// Time for the answer to a request that only reads once its client has closed its side, in milliseconds: a little more than
+    /// a search may take unless its index says otherwise.
+    pub half_closed_ms: u64,
     /// Bytes of a refused body that are read and thrown away to keep the connection.
     pub skip_bytes_max: u64,
     /// Bytes that are read and thrown away after the last answer, so that a client still sending can read it.
@@ -56,6 +62,7 @@ impl Default for Limits {
             transfer_ms: 30_000,
             transfer_rate_min: 1024,
             long_answer_rate_min: 64 * 1024,
+            half_closed_ms: 2_000,
             skip_bytes_max: 1024 * 1024,
             linger_bytes_max: 256 * 1024 * 1024,
         }
@@ -115,6 +122,8 @@ pub enum Phase {
     Transfer,
     /// For the service; it has no deadline here.
     Service,
+    /// For the service, while the client has closed its side.
+    HalfClosed,
 }
 
 /// One connection's deadline and how to wake it.
@@ -177,9 +186,18 @@ impl CoreNet {
         write(&self.date.borrow())
     }
 
-    /// Calls `read` with the core's read buffer. Not to be called from within `read`.
-    pub fn with_scratch<T>(&self, read: impl FnOnce(&mut [u8]) -> T) -> T {
-        read(&mut self.scratch.borrow_mut())
+    /// Reads what has arrived to the end of `input`, and says how many bytes. 0: nothing more will come.
+    pub fn poll_more<S: AsyncRead + Unpin>(
+        &self,
+        context: &mut Context<'_>,
+        stream: &mut S,
+        input: &mut Vec<u8>,
+    ) -> Poll<io::Result<usize>> {
+        let scratch = &mut *self.scratch.borrow_mut();
+        Pin::new(stream).poll_read(context, scratch).map_ok(|count| {
+            input.extend_from_slice(&scratch[..count]);
+            count
+        })
     }
 
     /// Begins the orderly stop: idle connections end now, the others after their answer.

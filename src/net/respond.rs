@@ -158,13 +158,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Poll::Pending => watch.register(context.waker()),
             }
             while input.len() < INPUT_BYTES_MAX {
-                let read = net.with_scratch(|scratch| {
-                    Pin::new(&mut *stream).poll_read(context, scratch).map_ok(|count| {
-                        input.extend_from_slice(&scratch[..count]);
-                        count
-                    })
-                });
-                match read {
+                match net.poll_more(context, stream, input) {
                     Poll::Ready(Ok(0)) => return Poll::Ready(Ok(Event::ClientGone)),
                     Poll::Ready(Ok(_)) => {}
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),

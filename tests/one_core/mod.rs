@@ -1,5 +1,7 @@
 //! The server's sockets on one core, in front of a service of the test's own.
 
+#![allow(dead_code)] // Each test uses a part of it.
+
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use shards::mesh::Mesh;
-use shards::runtime::{CoresConfig, DiskFactory, Runtime, run_cores};
+use shards::runtime::{Backend, CoresConfig, DiskFactory, Runtime, run_cores};
 use skerry::http::Service;
 use skerry::net::tls::Tls;
 use skerry::net::{Attendance, Attending, CoreNet, Limits};
@@ -35,13 +37,24 @@ impl OneCore {
         tls: Option<Tls>,
         place: Attending,
     ) -> OneCore {
+        Self::serve_on(Backend::IoUring, service, limits, tls, place)
+    }
+
+    /// As [`Self::serve_among`], on this kind of executor.
+    pub fn serve_on(
+        backend: Backend,
+        service: impl Service + Copy + Send + 'static,
+        limits: Limits,
+        tls: Option<Tls>,
+        place: Attending,
+    ) -> OneCore {
         let (mut listeners, addresses) = skerry::net::bind("127.0.0.1:0", 1).unwrap();
         let listeners = Arc::new(Mutex::new(listeners.pop()));
         let place = Arc::new(Mutex::new(Some(place)));
         let stop = Arc::new(AtomicBool::new(false));
         let core_stop = stop.clone();
         let disk: DiskFactory = Arc::new(|_| Rc::new(MemDisk::default()));
-        let config = CoresConfig { cores: Some(1), pin: false, side_threads: 1, ..CoresConfig::new(disk) };
+        let config = CoresConfig { backend, cores: Some(1), pin: false, side_threads: 1, ..CoresConfig::new(disk) };
         let cores = run_cores(config, move |runtime: Rc<dyn Runtime>, _: Mesh<(), ()>| {
             let listeners = listeners.lock().unwrap().take().unwrap();
             let place = place.lock().unwrap().take().unwrap();

@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::task::Context;
 
 use futures_lite::future::block_on;
@@ -8,7 +8,7 @@ use futures_util::stream::{self, Stream, StreamExt};
 
 use super::super::core::Limits;
 use super::*;
-use crate::http::{Head, Service};
+use crate::http::{Head, Method, Service};
 
 /// The largest body that the service takes.
 const BODY_BYTES_MAX: u64 = 8 << 20;
@@ -82,6 +82,16 @@ struct WireState {
     sent: Vec<u8>,
     /// How many bytes may be held; none is taken beyond.
     held_bytes_max: usize,
+    /// How the client has left, once its input is read.
+    left: Option<Left>,
+}
+
+#[derive(Clone, Copy)]
+enum Left {
+    /// It has closed its side.
+    Closed,
+    /// The connection is broken.
+    Broken,
 }
 
 impl Wire {
@@ -95,7 +105,11 @@ impl AsyncRead for Wire {
         let mut state = self.0.borrow_mut();
         let count = state.input.len().min(buffer.len());
         if count == 0 {
-            return Poll::Pending;
+            return match state.left {
+                None => Poll::Pending,
+                Some(Left::Closed) => Poll::Ready(Ok(0)),
+                Some(Left::Broken) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            };
         }
         buffer[..count].copy_from_slice(&state.input[..count]);
         state.input.drain(..count);
@@ -228,4 +242,159 @@ fn the_values_of_a_body_count_where_they_are_read() {
     assert!(others.resize(LARGE_BYTES / 2));
     assert_eq!(status("/values", &list(5_000)), "503");
     assert_eq!(status("/", &list(5_000)), "200");
+}
+
+/// Answers when the test says so. GET only reads.
+#[derive(Clone, Default)]
+struct Waits(Rc<WaitsState>);
+
+#[derive(Default)]
+struct WaitsState {
+    may_end: Cell<bool>,
+    under_way: Cell<usize>,
+    answered: Cell<usize>,
+}
+
+struct UnderWay(Waits);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.0.under_way.set(self.0.0.under_way.get() - 1);
+    }
+}
+
+impl Service for Waits {
+    fn admit(&self, _: &Head) -> Result<u64, Response> {
+        Ok(BODY_BYTES_MAX)
+    }
+
+    fn only_reads(&self, method: Method, path: &str) -> bool {
+        assert!(path.starts_with("/wait"), "{path}");
+        method == Method::Get
+    }
+
+    fn call(&self, request: Request) -> LocalBoxFuture<'static, Response> {
+        let state = self.0.clone();
+        state.under_way.set(state.under_way.get() + 1);
+        let under_way = UnderWay(self.clone());
+        async move {
+            let _under_way = under_way;
+            poll_fn(|_| if state.may_end.get() { Poll::Ready(()) } else { Poll::Pending }).await;
+            state.answered.set(state.answered.get() + 1);
+            Response::json(200, request.path.into_bytes())
+        }
+        .boxed_local()
+    }
+}
+
+/// What is asked on one connection and how it goes on.
+struct Asking {
+    service: Waits,
+    net: Rc<CoreNet>,
+    wire: Wire,
+    connection: Pin<Box<dyn Future<Output = ()>>>,
+}
+
+impl Asking {
+    /// Sends requests, the first of which is being answered from then on.
+    fn of(requests: &str) -> Self {
+        let service = Waits::default();
+        let net = CoreNet::new(Rc::new(service.clone()), Limits::default());
+        let wire = Wire::of(requests.as_bytes(), usize::MAX);
+        let connection = Box::pin(serve(net.clone(), net.watch(), wire.clone()));
+        let mut asking = Self { service, net, wire, connection };
+        assert!(!asking.has_ended());
+        assert_eq!(asking.service.0.under_way.get(), 1);
+        asking
+    }
+
+    fn has_ended(&mut self) -> bool {
+        (&mut self.connection).now_or_never().is_some()
+    }
+
+    fn leave(&self, left: Left) {
+        self.wire.0.borrow_mut().left = Some(left);
+    }
+
+    /// Lets time pass.
+    fn pass(&self, milliseconds: u64) {
+        let start = self.net.now_ms();
+        self.net.tick(start, time::OffsetDateTime::UNIX_EPOCH);
+        for passed in (0..=milliseconds).step_by(100) {
+            self.net.tick(start + passed, time::OffsetDateTime::UNIX_EPOCH);
+        }
+    }
+
+    /// How many answers were begun and are, and how many were sent.
+    fn counts(&self) -> (usize, usize, usize) {
+        let sent = String::from_utf8(self.wire.0.borrow().sent.clone()).unwrap();
+        (self.service.0.under_way.get(), self.service.0.answered.get(), sent.matches("HTTP/1.1 200").count())
+    }
+}
+
+const WAITING_GET: &str = "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n";
+const WAITING_POST: &str = "POST /wait HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n";
+
+/// A search once went on for minutes after its client was gone.
+#[test]
+fn what_only_reads_is_dropped_when_the_connection_breaks() {
+    let mut asking = Asking::of(WAITING_GET);
+    asking.leave(Left::Broken);
+    assert!(asking.has_ended());
+    assert_eq!(asking.counts(), (0, 0, 0));
+}
+
+/// A client that has closed its side may still read the answer. Of those that do not, work is left for a while and no longer.
+#[test]
+fn a_client_that_closed_its_side_has_some_time_for_its_answer() {
+    let grace_ms = Limits::default().half_closed_ms;
+    let mut asking = Asking::of(WAITING_GET);
+    asking.leave(Left::Closed);
+    assert!(!asking.has_ended());
+    asking.pass(grace_ms - 100);
+    assert!(!asking.has_ended());
+    asking.service.0.may_end.set(true);
+    assert!(asking.has_ended());
+    assert_eq!(asking.counts(), (0, 1, 1));
+    let mut asking = Asking::of(WAITING_GET);
+    asking.leave(Left::Closed);
+    assert!(!asking.has_ended());
+    asking.pass(grace_ms + 100);
+    assert!(asking.has_ended());
+    assert_eq!(asking.counts(), (0, 0, 0));
+}
+
+/// Half of a change may not be left, nor may one be lost that others know of already.
+#[test]
+fn what_writes_is_done_to_its_end() {
+    for left in [Left::Broken, Left::Closed] {
+        let mut asking = Asking::of(WAITING_POST);
+        asking.leave(left);
+        assert!(!asking.has_ended());
+        asking.pass(600_000);
+        assert!(!asking.has_ended());
+        asking.service.0.may_end.set(true);
+        assert!(asking.has_ended());
+        assert_eq!(asking.counts(), (0, 1, 1));
+    }
+}
+
+/// What comes behind a request while it is answered is the next one, however much of it there is, and a slow answer to a client
+/// that is there has all the time that it takes.
+#[test]
+fn requests_that_come_meanwhile_are_answered_in_turn() {
+    let mut asking = Asking::of(WAITING_GET);
+    let long = format!("GET /wait{} HTTP/1.1\r\nHost: h\r\n\r\n", "/x".repeat(2000));
+    asking.wire.0.borrow_mut().input.extend_from_slice(&[long.as_bytes().repeat(80), WAITING_POST.into()].concat());
+    assert!(!asking.has_ended());
+    asking.pass(600_000);
+    assert!(!asking.has_ended());
+    assert!(asking.wire.0.borrow().input.len() > 10_000, "a client may send more than there is room for");
+    asking.service.0.may_end.set(true);
+    while asking.counts().2 < 82 {
+        assert!(!asking.has_ended());
+    }
+    asking.leave(Left::Closed);
+    assert!(asking.has_ended());
+    assert_eq!(asking.counts(), (0, 82, 82));
 }
