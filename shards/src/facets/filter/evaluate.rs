@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
-use std::ops::Bound;
 
 use ahash::AHashMap;
 use futures_util::future::LocalBoxFuture;
@@ -12,6 +11,7 @@ use storage_engine::vector::Pace;
 
 use super::Filter;
 use super::check::SHARD;
+use super::ranges::{PendingOf, PendingRanges, Range, within_all, within_any};
 use super::tree::{Comparison, GeoTest, Node, Operator, Test};
 use crate::error::UserError;
 use crate::facets::columns::{ColumnError, Columns, Flag};
@@ -76,53 +76,8 @@ impl Evaluation<'_> {
         Box::pin(async move {
             self.pause().await;
             match node {
-                Node::And(members) => {
-                    let Some((first, rest)) = members.split_first() else { return Ok(RoaringBitmap::new()) };
-                    let mut selected = self.node(first).await?;
-                    let mut seen = Seen::default();
-                    seen.is_new(first);
-                    for (at, member) in rest.iter().enumerate() {
-                        if selected.is_empty() {
-                            break;
-                        }
-                        if !seen.is_new(member) {
-                            pause_at(at + 1, SKIPPED_PER_LOOK, self.pace).await;
-                            continue;
-                        }
-                        match member {
-                            // Without a set of all other documents for each test.
-                            Node::Not(inner) => selected -= self.node(inner).await?,
-                            member => selected &= self.node(member).await?,
-                        }
-                    }
-                    Ok(selected)
-                }
-                Node::Or(members) => {
-                    let mut selected = RoaringBitmap::new();
-                    let mut seen = Seen::default();
-                    // By attribute: what values may contain, except the first such part. That one is looked for in its place,
-                    // and shows that the attribute takes the operator.
-                    let mut parts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-                    for (at, member) in members.iter().enumerate() {
-                        if !seen.is_new(member) {
-                            pause_at(at + 1, SKIPPED_PER_LOOK, self.pace).await;
-                            continue;
-                        }
-                        if let Node::Test(Test { attribute, operator: Operator::Contains(part) }) = member {
-                            if let Some(parts) = parts.get_mut(attribute.as_str()) {
-                                parts.push(part);
-                                pause_at(at + 1, SKIPPED_PER_LOOK, self.pace).await;
-                                continue;
-                            }
-                            parts.insert(attribute, Vec::new());
-                        }
-                        selected |= self.node(member).await?;
-                    }
-                    for (attribute, parts) in parts {
-                        selected |= self.containing_any(attribute, &parts).await?;
-                    }
-                    Ok(selected)
-                }
+                Node::And(members) => self.all(members).await,
+                Node::Or(members) => self.any(members).await,
                 Node::Not(inner) => Ok(self.source.documents() - self.node(inner).await?),
                 Node::Test(test) => self.test(test).await,
                 Node::Geo(test) => self.geo(test).await,
@@ -132,6 +87,122 @@ impl Evaluation<'_> {
                 }),
             }
         })
+    }
+
+    async fn all(&self, members: &[Node]) -> Result<RoaringBitmap, FacetError> {
+        // `None`: all documents.
+        let mut selected: Option<RoaringBitmap> = None;
+        let (mut seen, mut ranges) = (Seen::default(), PendingRanges::default());
+        for (at, member) in members.iter().enumerate() {
+            if selected.as_ref().is_some_and(RoaringBitmap::is_empty) {
+                break;
+            }
+            if !seen.is_new(member) || self.add_range(member, &mut ranges) {
+                pause_at(at + 1, SKIPPED_PER_LOOK, self.pace).await;
+                continue;
+            }
+            // A mistake goes unnoticed where nothing is left before it.
+            if !ranges.is_empty() && self.may_fail(member) {
+                let narrowed = self.narrowed(selected, &mut ranges).await?;
+                if narrowed.is_empty() {
+                    return Ok(narrowed);
+                }
+                selected = Some(narrowed);
+            }
+            selected = Some(match (selected, member) {
+                // Without a set of all other documents for each test.
+                (Some(selected), Node::Not(inner)) => selected - self.node(inner).await?,
+                (Some(selected), member) => selected & self.node(member).await?,
+                (None, member) => self.node(member).await?,
+            });
+        }
+        if members.is_empty() {
+            return Ok(RoaringBitmap::new());
+        }
+        self.narrowed(selected, &mut ranges).await
+    }
+
+    /// Those of some documents, or of all, that are in all of the pending ranges.
+    async fn narrowed(
+        &self,
+        selected: Option<RoaringBitmap>,
+        ranges: &mut PendingRanges<'_>,
+    ) -> Result<RoaringBitmap, FacetError> {
+        let mut selected = selected.unwrap_or_else(|| self.source.documents().clone());
+        for (field, PendingOf { plain, negated }) in ranges.take() {
+            if !selected.is_empty() && !negated.is_empty() {
+                selected -= within_any(&self.columns, field, &negated, self.pace).await?;
+            }
+            selected = within_all(&self.columns, field, &plain, selected, self.pace).await?;
+        }
+        Ok(selected)
+    }
+
+    async fn any(&self, members: &[Node]) -> Result<RoaringBitmap, FacetError> {
+        let mut selected = RoaringBitmap::new();
+        let (mut seen, mut ranges) = (Seen::default(), PendingRanges::default());
+        // By attribute: what values may contain, except the first such part. That one is looked for in its place, and shows that
+        // the attribute takes the operator.
+        let mut parts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (at, member) in members.iter().enumerate() {
+            if !seen.is_new(member) || self.add_range(member, &mut ranges) {
+                pause_at(at + 1, SKIPPED_PER_LOOK, self.pace).await;
+                continue;
+            }
+            if let Node::Test(Test { attribute, operator: Operator::Contains(part) }) = member {
+                if let Some(parts) = parts.get_mut(attribute.as_str()) {
+                    parts.push(part);
+                    pause_at(at + 1, SKIPPED_PER_LOOK, self.pace).await;
+                    continue;
+                }
+                parts.insert(attribute, Vec::new());
+            }
+            selected |= self.node(member).await?;
+        }
+        for (attribute, parts) in parts {
+            selected |= self.containing_any(attribute, &parts).await?;
+        }
+        for (field, PendingOf { plain, negated }) in ranges.take() {
+            selected |= within_any(&self.columns, field, &plain, self.pace).await?;
+            if !negated.is_empty() {
+                let documents = self.source.documents();
+                selected |=
+                    documents - within_all(&self.columns, field, &negated, documents.clone(), self.pace).await?;
+            }
+        }
+        Ok(selected)
+    }
+
+    /// Adds a test of a range, or that it does not hold, to those that are evaluated together, unless it is at fault.
+    fn add_range<'n>(&self, node: &'n Node, ranges: &mut PendingRanges<'n>) -> bool {
+        let (test, is_negated) = match node {
+            Node::Test(test) => (test, false),
+            Node::Not(inner) => match &**inner {
+                Node::Test(test) => (test, true),
+                _ => return false,
+            },
+            _ => return false,
+        };
+        let Some(range) = Range::of(&test.operator) else { return false };
+        let Some(field) = self.tested_field(test).filter(|_| self.check_operator(test).is_ok()) else { return false };
+        ranges.add(field, range, is_negated);
+        true
+    }
+
+    /// Whether something but the partition's file may be wrong with a member.
+    fn may_fail(&self, node: &Node) -> bool {
+        match node {
+            Node::Not(inner) => self.may_fail(inner),
+            Node::Test(test) if test.attribute == SHARD => true,
+            Node::Test(test) => self.tested_field(test).is_some() && self.check_operator(test).is_err(),
+            _ => true,
+        }
+    }
+
+    /// The field of a test, but of `_shard`. One that no document ever had selects nothing whatever the operator, even `!=`; nor
+    /// is the operator looked at.
+    fn tested_field(&self, test: &Test) -> Option<FieldId> {
+        self.source.fields().id(&test.attribute).filter(|_| !matches!(&*test.attribute, SHARD | "_vectors"))
     }
 
     /// Lets others have their turn.
@@ -145,14 +216,14 @@ impl Evaluation<'_> {
         if test.attribute == SHARD {
             return self.shard(&test.operator);
         }
-        // A field that no document ever had selects nothing whatever the operator, even `!=`; nor is the operator looked at.
-        let Some(field) = self.source.fields().id(&test.attribute) else { return Ok(RoaringBitmap::new()) };
-        if test.attribute == "_vectors" {
-            return Ok(RoaringBitmap::new());
-        }
+        let Some(field) = self.tested_field(test) else { return Ok(RoaringBitmap::new()) };
         self.check_operator(test)?;
         Ok(match &test.operator {
-            Operator::Compare(comparison, operand) => self.compare(field, *comparison, operand).await?,
+            Operator::Compare(Comparison::Equal, operand) => self.equal(field, operand)?,
+            Operator::Compare(Comparison::NotEqual, operand) => self.source.documents() - self.equal(field, operand)?,
+            Operator::Compare(..) | Operator::Between(..) => {
+                within_any(&self.columns, field, Range::of(&test.operator).as_slice(), self.pace).await?
+            }
             Operator::In(operands) => {
                 let mut selected = RoaringBitmap::new();
                 for operand in operands {
@@ -160,11 +231,6 @@ impl Evaluation<'_> {
                     selected |= self.equal(field, operand)?;
                 }
                 selected
-            }
-            Operator::Between(from, to) => {
-                let numbers = parse_number(from).zip(parse_number(to));
-                let numbers = numbers.map(|(from, to)| (Bound::Included(from), Bound::Included(to)));
-                self.range(field, numbers, (Bound::Included(from), Bound::Included(to))).await?
             }
             Operator::Exists => self.columns.flagged(field, Flag::Exists)?,
             Operator::IsNull => self.columns.flagged(field, Flag::Null)?,
@@ -208,52 +274,10 @@ impl Evaluation<'_> {
         Err(UserError::new(OPERATOR_CODE, message))
     }
 
-    async fn compare(
-        &self,
-        field: FieldId,
-        comparison: Comparison,
-        operand: &str,
-    ) -> Result<RoaringBitmap, ColumnError> {
-        let number = parse_number(operand);
-        let below = |bound: fn(f64) -> Bound<f64>| number.map(|number| (Bound::Unbounded, bound(number)));
-        let above = |bound: fn(f64) -> Bound<f64>| number.map(|number| (bound(number), Bound::Unbounded));
-        match comparison {
-            Comparison::Equal => self.equal(field, operand),
-            Comparison::NotEqual => Ok(self.source.documents() - self.equal(field, operand)?),
-            Comparison::Less => {
-                self.range(field, below(Bound::Excluded), (Bound::Unbounded, Bound::Excluded(operand))).await
-            }
-            Comparison::LessOrEqual => {
-                self.range(field, below(Bound::Included), (Bound::Unbounded, Bound::Included(operand))).await
-            }
-            Comparison::Greater => {
-                self.range(field, above(Bound::Excluded), (Bound::Excluded(operand), Bound::Unbounded)).await
-            }
-            Comparison::GreaterOrEqual => {
-                self.range(field, above(Bound::Included), (Bound::Included(operand), Bound::Unbounded)).await
-            }
-        }
-    }
-
     fn equal(&self, field: FieldId, operand: &str) -> Result<RoaringBitmap, ColumnError> {
         let mut selected = self.columns.with_string(field, &normalise(operand))?;
         if let Some(number) = parse_number(operand) {
             selected |= self.columns.with_number(field, number_bits(number))?;
-        }
-        Ok(selected)
-    }
-
-    /// Numbers in one range or strings in another. Strings are compared with the operand as it was written: not normalised.
-    async fn range(
-        &self,
-        field: FieldId,
-        numbers: Option<(Bound<f64>, Bound<f64>)>,
-        strings: (Bound<&str>, Bound<&str>),
-    ) -> Result<RoaringBitmap, ColumnError> {
-        let mut selected = self.columns.with_string_in(field, strings.0, strings.1, self.pace).await?;
-        if let Some((from, to)) = numbers {
-            let (from, to) = (from.map(number_bits), to.map(number_bits));
-            selected |= self.columns.with_number_in(field, from, to, self.pace).await?;
         }
         Ok(selected)
     }

@@ -8,6 +8,7 @@ mod check;
 mod evaluate;
 mod grammar;
 mod lexer;
+mod ranges;
 #[cfg(test)]
 pub(in crate::facets) mod tests;
 mod tree;

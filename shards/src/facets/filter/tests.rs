@@ -16,6 +16,7 @@ use crate::facets::test_support::{Facets, filterable};
 use crate::settings::{FilterableFeatures, FilterableRule};
 
 mod naive;
+mod ranges;
 
 const CODE: &str = "invalid_search_filter";
 

@@ -127,7 +127,7 @@ pub(in crate::facets) fn document() -> impl Strategy<Value = Value> {
         .prop_map(|members| Value::Object(members.into_iter().collect()))
 }
 
-fn operand() -> impl Strategy<Value = String> {
+pub(super) fn operand() -> impl Strategy<Value = String> {
     prop_oneof![
         "-?[0-3]",
         Just("-0".into()),
