@@ -5,29 +5,58 @@ use std::ops::Range;
 
 use charabia::{SeparatorKind, Token};
 
-use super::matcher::TextMatch;
+use super::matcher::{TextMatch, position};
 
 /// Distances between matches count up to this.
 const DISTANCE_MAX: usize = 7;
 
+/// Where a token stands in its text, and what it is. Small, since every second or third byte of a long text may begin one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Bytes of the text where it begins.
+    pub start: u32,
+    /// Bytes of the text where it ends.
+    pub end: u32,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Word,
+    Soft,
+    Hard,
+}
+
+impl Span {
+    /// That of a token.
+    pub fn of(token: &Token<'_>) -> Self {
+        let kind = match token.separator_kind() {
+            None => Kind::Word,
+            Some(SeparatorKind::Soft) => Kind::Soft,
+            Some(SeparatorKind::Hard) => Kind::Hard,
+        };
+        Self { start: position(token.byte_start), end: position(token.byte_end), kind }
+    }
+}
+
 /// The tokens to show of a text when it may have `words_max` (at least 1) words: those around the best matches.
-pub fn window(tokens: &[Token<'_>], matches: &[TextMatch], words_max: usize) -> Range<usize> {
+pub fn window(tokens: &[Span], matches: &[TextMatch], words_max: usize) -> Range<usize> {
     let best = best_stretch(matches, words_max);
     let (mut window, shown) = match best {
         Some(stretch) => {
             let (first, last) = (&matches[stretch.start], &matches[stretch.end - 1]);
-            let shown = last.words.1 - first.words.0 + 1;
+            let shown = words_to(first, last) + 1;
             if shown > words_max {
                 return long_phrase(tokens, first, words_max);
             }
-            (first.first_token..last.last_token + 1, shown)
+            (first.tokens.0 as usize..last.tokens.1 as usize + 1, shown)
         }
         None => (0..0, 0),
     };
     let mut missing = words_max.saturating_sub(shown);
     while missing > 0 {
-        let before = window.start.checked_sub(1).map(|at| kind(&tokens[at]));
-        let after = tokens.get(window.end).map(kind);
+        let before = window.start.checked_sub(1).map(|at| tokens[at].kind);
+        let after = tokens.get(window.end).map(|token| token.kind);
         let (left, right) = match (before, after) {
             (None, None) => break,
             (Some(_), None) => (true, false),
@@ -52,29 +81,20 @@ pub fn window(tokens: &[Token<'_>], matches: &[TextMatch], words_max: usize) -> 
 
 /// What is shown of a text around a phrase of more words than may be shown. As in the reference that is all in front of it, and
 /// so many of its words; but where a separator follows the phrase, the last token of these is left out, mostly a separator, too.
-fn long_phrase(tokens: &[Token<'_>], phrase: &TextMatch, words_max: usize) -> Range<usize> {
-    let mut words = (phrase.first_token..=phrase.last_token).filter(|at| kind(&tokens[*at]) == Kind::Word);
-    let end = words.nth(words_max).unwrap_or(phrase.last_token + 1);
-    let is_separator = |at: usize| tokens.get(at).is_some_and(|token| kind(token) != Kind::Word);
+fn long_phrase(tokens: &[Span], phrase: &TextMatch, words_max: usize) -> Range<usize> {
+    let (first, last) = (phrase.tokens.0 as usize, phrase.tokens.1 as usize);
+    let mut words = (first..=last).filter(|at| tokens[*at].kind == Kind::Word);
+    let end = words.nth(words_max).unwrap_or(last + 1);
+    let is_separator = |at: usize| tokens.get(at).is_some_and(|token| token.kind != Kind::Word);
     // At the end of a text the reference fails.
-    let at_end = phrase.last_token + 1 == tokens.len();
-    let shortened = if at_end { end > 0 && is_separator(end - 1) } else { is_separator(phrase.last_token + 1) };
+    let at_end = last + 1 == tokens.len();
+    let shortened = if at_end { end > 0 && is_separator(end - 1) } else { is_separator(last + 1) };
     0..end - usize::from(shortened && end > 0)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Word,
-    Soft,
-    Hard,
-}
-
-fn kind(token: &Token<'_>) -> Kind {
-    match token.separator_kind() {
-        None => Kind::Word,
-        Some(SeparatorKind::Soft) => Kind::Soft,
-        Some(SeparatorKind::Hard) => Kind::Hard,
-    }
+/// Words from the first of one match to the last of another.
+fn words_to(first: &TextMatch, last: &TextMatch) -> usize {
+    (last.words.1 - first.words.0) as usize
 }
 
 /// More of the query first, then nearer together, then more in the order of the query.
@@ -89,7 +109,7 @@ fn best_stretch(matches: &[TextMatch], words_max: usize) -> Option<Range<usize>>
         if start > 0 {
             stretch.drop_first();
         }
-        let fits = |matched: &TextMatch| matched.words.1 - matches[start].words.0 < words_max;
+        let fits = |matched: &TextMatch| words_to(&matches[start], matched) < words_max;
         while matches.get(stretch.range.end).is_some_and(fits) {
             stretch.grow();
         }
@@ -175,13 +195,13 @@ impl<'m> Stretch<'m> {
 
 /// What a match adds to the distance and to the order of its stretch.
 fn of_match(matched: &TextMatch) -> (usize, usize) {
-    let inner = matched.phrase_words - 1;
+    let inner = matched.phrase_words as usize - 1;
     (inner, inner)
 }
 
 /// What two matches side by side add.
 fn of_neighbours(left: &TextMatch, right: &TextMatch) -> (usize, usize) {
-    let apart = (right.words.0 - left.words.1).min(DISTANCE_MAX);
+    let apart = ((right.words.0 - left.words.1) as usize).min(DISTANCE_MAX);
     (apart, usize::from(right.positions.0 > left.positions.1))
 }
 
@@ -197,10 +217,10 @@ mod tests {
             matches.iter().flat_map(|matched| matched.positions.0..=matched.positions.1).collect();
         positions.sort_unstable();
         positions.dedup();
-        let inner: usize = matches.iter().map(|matched| matched.phrase_words - 1).sum();
+        let inner: usize = matches.iter().map(|matched| matched.phrase_words as usize - 1).sum();
         let (mut distance, mut ordered) = (inner, inner);
         for pair in matches.windows(2) {
-            distance += (pair[1].words.0 - pair[0].words.1).min(DISTANCE_MAX);
+            distance += ((pair[1].words.0 - pair[0].words.1) as usize).min(DISTANCE_MAX);
             ordered += usize::from(pair[1].positions.0 > pair[0].positions.1);
         }
         (positions.len(), Reverse(distance), ordered)
@@ -213,7 +233,7 @@ mod tests {
         for start in 0..matches.len() {
             let before = end;
             end = end.max(start);
-            while matches.get(end).is_some_and(|matched| matched.words.1 - matches[start].words.0 < words_max) {
+            while matches.get(end).is_some_and(|matched| words_to(&matches[start], matched) < words_max) {
                 end += 1;
             }
             if end > start && (start == 0 || end > before) {
@@ -228,17 +248,17 @@ mod tests {
 
     /// Matches, each so many words behind the one before it and of so many words, from a query position on that it stands for
     /// so many of.
-    fn laid_out(matches: &[(usize, usize, u16, u16)]) -> Vec<TextMatch> {
+    fn laid_out(matches: &[(u32, u32, u16, u16)]) -> Vec<TextMatch> {
         let mut next = 0;
         let matches = matches.iter().map(|(gap, phrase_words, position, more)| {
             let first = next + gap;
             next = first + phrase_words;
             TextMatch {
-                first_token: 2 * first,
-                last_token: 2 * (next - 1),
+                tokens: (2 * first, 2 * (next - 1)),
                 words: (first, next - 1),
                 positions: (*position, position + more),
                 start: 0,
+                end: 0,
                 length: 0,
                 phrase_words: *phrase_words,
             }
@@ -249,7 +269,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_sliding_stretch_finds_what_the_naive_twin_finds(
-            matches in prop::collection::vec((0..10usize, 1..4usize, 0..5u16, 0..3u16), 0..40),
+            matches in prop::collection::vec((0..10u32, 1..4u32, 0..5u16, 0..3u16), 0..40),
             words_max in 1..40usize,
         ) {
             let matches = laid_out(&matches);

@@ -1,11 +1,14 @@
 //! Writes one hit.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use charabia::Token;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
+use super::crop::Span;
+use super::matcher::TextMatch;
 use super::plan::FormatPlan;
 use super::text::{TextStyle, format_text};
 use crate::document::walk::literal_text;
@@ -148,7 +151,7 @@ impl<'p> HitWriter<'p> {
 
     fn write_formatted<'v>(&self, fields: impl Iterator<Item = (FieldId, &'v [u8])>, writer: &mut MemberWriter<'_>) {
         let mut formatted = Map::new();
-        let mut positions = Map::new();
+        let mut positions = BTreeMap::new();
         for (field, bytes) in fields {
             // What is stored of `_vectors`, that of embedders which the index does not have, is a field like any other here.
             let name = self.names.name(field).unwrap_or_default();
@@ -158,12 +161,22 @@ impl<'p> HitWriter<'p> {
                 continue;
             }
             let Ok(value) = serde_json::from_slice::<Value>(bytes) else { continue };
-            if self.plan.matches_position
-                && let Some(value) = self.plan.displayed.select(name, &value, false)
-            {
-                self.positions(name, &value, &mut Vec::new(), &mut positions);
+            if self.plan.matches_position {
+                match self.plan.displayed.names(name) {
+                    true => self.positions(name, &value, &mut Vec::new(), &mut positions),
+                    false => {
+                        let shown = self.plan.displayed.select(name, &value, false);
+                        shown.iter().for_each(|value| self.positions(name, value, &mut Vec::new(), &mut positions));
+                    }
+                }
             }
-            if let Some(mut value) = kept.and_then(|paths| paths.select(name, &value, true)) {
+            let value = match kept {
+                None => None,
+                // A long text is not copied.
+                Some(paths) if paths.names(name) => Some(value),
+                Some(paths) => paths.select(name, &value, true),
+            };
+            if let Some(mut value) = value {
                 self.format_value(name, &mut value);
                 formatted.insert(name.to_owned(), value);
             }
@@ -172,15 +185,22 @@ impl<'p> HitWriter<'p> {
             writer.value("_formatted", &Value::Object(formatted));
         }
         if self.plan.matches_position {
-            positions.sort_keys();
-            writer.value("_matchesPosition", &Value::Object(positions));
+            writer.value("_matchesPosition", &positions);
         }
     }
 
-    /// In the languages that the request names, else those of the rule that covers the path.
-    fn tokens<'t>(&self, text: &'t str, path: &str) -> Vec<Token<'t>> {
+    /// The matches in a text, and the places of its tokens where these are wanted. It is cut in the languages that the request names,
+    /// else those of the rule that covers the path. A token at a time: all of them take forty times the memory of the text.
+    fn matches(&self, text: &str, path: &str, mut spans: Option<&mut Vec<Span>>) -> Vec<TextMatch> {
         let languages = self.plan.languages.as_deref().or_else(|| self.cutter.languages(path));
-        self.cutter.shown_tokens(text, languages)
+        let mut finder = self.plan.words.finder(text);
+        self.cutter.each_shown_token(text, languages, &mut |token| {
+            if let Some(spans) = &mut spans {
+                spans.push(Span::of(&token));
+            }
+            finder.push(token);
+        });
+        finder.finish()
     }
 
     /// Formats the leaves of a value; numbers become strings.
@@ -204,17 +224,23 @@ impl<'p> HitWriter<'p> {
             *value = Value::String(text);
             return;
         }
-        let tokens = self.tokens(&text, path);
-        let matches = self.plan.words.find(&text, &tokens);
+        let mut spans = Vec::new();
+        let matches = self.matches(&text, path, words_max.is_some().then_some(&mut spans));
         let (open, close) = &self.plan.tags;
         let tags = highlighted.then_some((open.as_str(), close.as_str()));
         let style = TextStyle { tags, words_max, marker: &self.plan.marker };
-        let shown = format_text(&text, &tokens, &matches, style);
+        let shown = format_text(&text, &spans, &matches, style);
         *value = Value::String(shown);
     }
 
     /// Notes the matches of each leaf; of the leaves on one path the last that has matches stays.
-    fn positions(&self, path: &str, value: &Value, indices: &mut Vec<usize>, found: &mut Map<String, Value>) {
+    fn positions(
+        &self,
+        path: &str,
+        value: &Value,
+        indices: &mut Vec<usize>,
+        found: &mut BTreeMap<String, MatchPositions>,
+    ) {
         let text = match value {
             Value::Object(object) => {
                 for (key, value) in object {
@@ -230,24 +256,35 @@ impl<'p> HitWriter<'p> {
                 }
                 return;
             }
-            Value::String(text) => text.clone(),
-            Value::Number(number) => literal_text(&number.to_string()).into_owned(),
+            Value::String(text) => Cow::Borrowed(text.as_str()),
+            Value::Number(number) => Cow::Owned(literal_text(&number.to_string()).into_owned()),
             Value::Bool(_) | Value::Null => return,
         };
-        let tokens = self.tokens(&text, path);
-        let matches: Vec<Value> = self
-            .plan
-            .words
-            .find(&text, &tokens)
-            .into_iter()
-            .map(|matched| match indices.as_slice() {
-                [] => json!({"start": matched.start, "length": matched.length}),
-                _ => json!({"start": matched.start, "length": matched.length, "indices": indices}),
-            })
-            .collect();
+        let matches = self.matches(&text, path, None);
         if !matches.is_empty() {
-            found.insert(path.to_owned(), Value::Array(matches));
+            found.insert(path.to_owned(), MatchPositions { matches, indices: indices.clone() });
         }
+    }
+}
+
+/// The matches in one text, as `_matchesPosition` has them.
+struct MatchPositions {
+    matches: Vec<TextMatch>,
+    /// The places of the text in the arrays around it, outermost first.
+    indices: Vec<usize>,
+}
+
+impl Serialize for MatchPositions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Position<'p> {
+            start: u32,
+            length: u32,
+            #[serde(skip_serializing_if = "<[usize]>::is_empty")]
+            indices: &'p [usize],
+        }
+        let position = |m: &TextMatch| Position { start: m.start, length: m.length, indices: &self.indices };
+        serializer.collect_seq(self.matches.iter().map(position))
     }
 }
 

@@ -1,26 +1,28 @@
 //! Finds the words of a query in a text.
 
+use std::collections::VecDeque;
+
 use charabia::Token;
 
 use crate::query::{Phrase, QueryGraph};
 
-/// A run of tokens that matches a part of the query.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A run of tokens that matches a part of the query. Small, since each word of a long text may be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextMatch {
-    /// The first token.
-    pub first_token: usize,
-    /// The last token.
-    pub last_token: usize,
+    /// The number of its first token in the text, and of its last.
+    pub tokens: (u32, u32),
     /// The number of its first word in the text, and of its last.
-    pub words: (usize, usize),
+    pub words: (u32, u32),
     /// The query positions it stands for, first and last.
     pub positions: (u16, u16),
-    /// Bytes of the text.
-    pub start: usize,
-    /// Bytes of the text.
-    pub length: usize,
+    /// Bytes of the text where its first token begins.
+    pub start: u32,
+    /// Bytes of the text where its last token ends.
+    pub end: u32,
+    /// Bytes of the text that match, from the start on.
+    pub length: u32,
     /// Words of a matched phrase; 1 for a single word.
-    pub phrase_words: usize,
+    pub phrase_words: u32,
 }
 
 /// What a text is searched for: everything that the search itself looked for.
@@ -74,61 +76,96 @@ impl MatchWords {
         self.phrases.is_empty() && self.words.is_empty()
     }
 
-    /// The matches in a text, in order, without overlaps.
-    pub fn find(&self, text: &str, tokens: &[Token<'_>]) -> Vec<TextMatch> {
-        let words: Vec<usize> = (0..tokens.len()).filter(|at| !tokens[*at].is_separator()).collect();
-        let mut found = Vec::new();
-        let mut at = 0;
-        while at < words.len() {
-            match self.phrase(text, tokens, &words, at).or_else(|| self.word(text, tokens, &words, at)) {
-                Some(matched) => {
-                    at = matched.words.1 + 1;
-                    found.push(matched);
-                }
-                None => at += 1,
-            }
+    /// What finds them in a text that is given token by token.
+    pub fn finder<'w, 't>(&'w self, text: &'t str) -> Finder<'w, 't> {
+        let ahead_max = self.phrases.iter().map(|(phrase, _)| phrase.0.len()).max().unwrap_or(1).max(1);
+        let ahead = VecDeque::with_capacity(ahead_max);
+        Finder { wanted: self, text_len: text.len(), ahead, ahead_max, token: 0, word: 0, found: Vec::new() }
+    }
+}
+
+/// Finds matches in a text.
+pub struct Finder<'w, 't> {
+    wanted: &'w MatchWords,
+    text_len: usize,
+    /// Words that are not judged yet, with the numbers of their tokens: as many as the longest phrase has.
+    ahead: VecDeque<(u32, Token<'t>)>,
+    ahead_max: usize,
+    /// Tokens so far.
+    token: u32,
+    /// Words that are judged.
+    word: u32,
+    found: Vec<TextMatch>,
+}
+
+impl<'t> Finder<'_, 't> {
+    /// Takes the next token of the text.
+    pub fn push(&mut self, token: Token<'t>) {
+        let number = self.token;
+        self.token += 1;
+        if token.is_separator() {
+            return;
         }
-        found
+        self.ahead.push_back((number, token));
+        if self.ahead.len() == self.ahead_max {
+            self.judge_first();
+        }
     }
 
-    fn phrase(&self, text: &str, tokens: &[Token<'_>], words: &[usize], at: usize) -> Option<TextMatch> {
+    /// The matches in the text, in order, without overlaps.
+    pub fn finish(mut self) -> Vec<TextMatch> {
+        while !self.ahead.is_empty() {
+            self.judge_first();
+        }
+        self.found
+    }
+
+    fn judge_first(&mut self) {
+        let matched = self.phrase().or_else(|| self.single());
+        let words = matched.map_or(1, |matched| matched.phrase_words);
+        self.ahead.drain(..words as usize);
+        self.word += words;
+        self.found.extend(matched);
+    }
+
+    fn phrase(&self) -> Option<TextMatch> {
         let fits = |phrase: &[Option<String>]| {
-            phrase.len() <= words.len() - at
-                && phrase
-                    .iter()
-                    .zip(&words[at..])
-                    .all(|(wanted, token)| wanted.as_deref() == Some(tokens[*token].lemma()))
+            (1..=self.ahead.len()).contains(&phrase.len())
+                && phrase.iter().zip(&self.ahead).all(|(wanted, (_, token))| wanted.as_deref() == Some(token.lemma()))
         };
-        let (Phrase(phrase), positions) = self.phrases.iter().find(|(phrase, _)| fits(&phrase.0))?;
-        let last = at + phrase.len() - 1;
-        let start = tokens[words[at]].byte_start;
-        let end = tokens[words[last]].byte_end.min(text.len());
-        Some(TextMatch {
-            first_token: words[at],
-            last_token: words[last],
-            words: (at, last),
-            positions: *positions,
-            start,
-            length: end.saturating_sub(start),
-            phrase_words: phrase.len(),
-        })
+        let (Phrase(phrase), positions) = self.wanted.phrases.iter().find(|(phrase, _)| fits(&phrase.0))?;
+        let last = &self.ahead[phrase.len() - 1].1;
+        let length = last.byte_end.min(self.text_len).saturating_sub(self.ahead[0].1.byte_start);
+        Some(self.matched(phrase.len(), *positions, length))
     }
 
-    fn word(&self, text: &str, tokens: &[Token<'_>], words: &[usize], at: usize) -> Option<TextMatch> {
-        let token = &tokens[words[at]];
-        let lemma = token.lemma();
-        let whole = token.byte_end.min(text.len()).saturating_sub(token.byte_start);
-        let (known, length) = self.words.iter().find_map(|known| Some((known, known.length(lemma, whole, token)?)))?;
-        Some(TextMatch {
-            first_token: words[at],
-            last_token: words[at],
-            words: (at, at),
-            positions: known.positions,
-            start: token.byte_start,
-            length,
-            phrase_words: 1,
-        })
+    fn single(&self) -> Option<TextMatch> {
+        let token = &self.ahead[0].1;
+        let whole = token.byte_end.min(self.text_len).saturating_sub(token.byte_start);
+        let length = |known: &KnownWords| known.length(token.lemma(), whole, token);
+        let (known, length) = self.wanted.words.iter().find_map(|known| Some((known, length(known)?)))?;
+        Some(self.matched(1, known.positions, length))
     }
+
+    /// The match of the next words, at least one, of which so many bytes match.
+    fn matched(&self, words: usize, positions: (u16, u16), length: usize) -> TextMatch {
+        let ((first_token, first), (last_token, last)) = (&self.ahead[0], &self.ahead[words - 1]);
+        let phrase_words = words as u32;
+        TextMatch {
+            tokens: (*first_token, *last_token),
+            words: (self.word, self.word + phrase_words - 1),
+            positions,
+            start: position(first.byte_start),
+            end: position(last.byte_end),
+            length: position(length),
+            phrase_words,
+        }
+    }
+}
+
+/// A place in a text. No text is as long as would be cut here: documents are smaller than requests.
+pub(super) fn position(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 impl KnownWords {

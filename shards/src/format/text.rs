@@ -1,8 +1,6 @@
 //! Highlights and crops one text.
 
-use charabia::Token;
-
-use super::crop::window;
+use super::crop::{Span, window};
 use super::matcher::TextMatch;
 
 /// How a text is shown.
@@ -16,13 +14,13 @@ pub struct TextStyle<'s> {
     pub marker: &'s str,
 }
 
-/// The text as it is shown.
-pub fn format_text(text: &str, tokens: &[Token<'_>], matches: &[TextMatch], style: TextStyle<'_>) -> String {
+/// The text as it is shown. `tokens` are its own where it is cropped; otherwise they are not looked at.
+pub fn format_text(text: &str, tokens: &[Span], matches: &[TextMatch], style: TextStyle<'_>) -> String {
     let (mut start, mut end) = (0, text.len());
     if let Some(words_max) = style.words_max.filter(|words| *words > 0 && !tokens.is_empty()) {
         let shown = window(tokens, matches, words_max);
-        start = tokens.get(shown.start).map_or(0, |token| token.byte_start);
-        end = tokens[..shown.end].last().map_or(0, |token| token.byte_end.min(text.len()));
+        start = tokens.get(shown.start).map_or(0, |token| token.start as usize);
+        end = tokens[..shown.end].last().map_or(0, |token| text.len().min(token.end as usize));
     }
     let mut shown = String::with_capacity(end - start + 16);
     if start > 0 {
@@ -32,11 +30,10 @@ pub fn format_text(text: &str, tokens: &[Token<'_>], matches: &[TextMatch], styl
     if let Some((open, close)) = style.tags {
         // Where words follow each other without anything between, the crop's neighbours touch it: as in the reference, of
         // these nothing is shown but the tags.
-        let touches =
-            |m: &&TextMatch| tokens[m.last_token].byte_end >= start && tokens[m.first_token].byte_start <= end;
+        let touches = |m: &&TextMatch| m.end as usize >= start && m.start as usize <= end;
         for matched in matches.iter().filter(|m| m.length > 0).filter(touches) {
             let within = |at: usize| at.max(start).min(end);
-            let (from, to) = (within(matched.start), within(matched.start + matched.length));
+            let (from, to) = (within(matched.start as usize), within(matched.start as usize + matched.length as usize));
             shown.push_str(text.get(at..from).unwrap_or(""));
             shown.push_str(open);
             shown.push_str(text.get(from..to).unwrap_or(""));
@@ -76,9 +73,13 @@ mod tests {
     }
 
     fn show(words: &[&str], text: &str, words_max: Option<usize>) -> String {
-        let tokens: Vec<Token<'_>> = charabia::TokenizerBuilder::<Vec<u8>>::new().build().tokenize(text).collect();
-        let matches = MatchWords::of(&graph(words)).find(text, &tokens);
-        format_text(text, &tokens, &matches, TextStyle { tags: Some(("<", ">")), words_max, marker: "…" })
+        let (words, mut tokens) = (MatchWords::of(&graph(words)), Vec::new());
+        let mut finder = words.finder(text);
+        for token in charabia::TokenizerBuilder::<Vec<u8>>::new().build().tokenize(text) {
+            tokens.push(Span::of(&token));
+            finder.push(token);
+        }
+        format_text(text, &tokens, &finder.finish(), TextStyle { tags: Some(("<", ">")), words_max, marker: "…" })
     }
 
     #[test]

@@ -22,9 +22,10 @@ pub trait Cutter: Send + Sync {
     fn tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>>;
     /// The first `count` tokens of a text, at a cost that does not grow with the rest of it.
     fn first_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>, count: usize) -> Vec<Token<'t>>;
-    /// The tokens of a text that is shown: stop words are words, and each token knows how long its characters were.
-    fn shown_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
-        self.tokens(text, languages)
+    /// Calls `each` with the tokens of a text that is shown: stop words are words, and each token knows how long its characters
+    /// were. All of them at once would take forty times the memory of the text.
+    fn each_shown_token<'t>(&self, text: &'t str, languages: Option<&[Language]>, each: &mut dyn FnMut(Token<'t>)) {
+        self.tokens(text, languages).into_iter().for_each(each);
     }
 
     /// The languages that the index's settings name for a field.

@@ -22,8 +22,8 @@ impl Cutter for TextTokenizer {
         TextTokenizer::first_tokens(self, text, languages, count)
     }
 
-    fn shown_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
-        TextTokenizer::shown_tokens(self, text, languages)
+    fn each_shown_token<'t>(&self, text: &'t str, languages: Option<&[Language]>, each: &mut dyn FnMut(Token<'t>)) {
+        self.shown_tokens(text, languages).for_each(each);
     }
 
     fn languages(&self, field: &str) -> Option<&[Language]> {

@@ -164,13 +164,16 @@ impl TextTokenizer {
         self.segments(text, languages).map(move |token| self.normalize(token, normaliser))
     }
 
-    /// The tokens of a text that is shown: stop words are words, and each token knows how long its characters were.
-    pub fn shown_tokens<'t>(&self, text: &'t str, languages: Option<&[Language]>) -> Vec<Token<'t>> {
-        if self.stop_words().is_none() && text.is_ascii() {
-            return self.tokens(text, languages);
-        }
-        let normaliser = &self.normalisers.borrow_dependent().shown;
-        self.segments(text, languages).map(|token| self.normalize(token, normaliser)).collect()
+    /// The tokens of a text that is shown, one by one: stop words are words, and each token knows how long its characters were.
+    pub fn shown_tokens<'s, 't>(
+        &'s self,
+        text: &'t str,
+        languages: Option<&'s [Language]>,
+    ) -> impl Iterator<Item = Token<'t>> + use<'s, 't> {
+        let options = self.normalisers.borrow_dependent();
+        let is_plain = self.stop_words().is_none() && text.is_ascii();
+        let normaliser = if is_plain { &options.indexed } else { &options.shown };
+        self.segments(text, languages).map(move |token| self.normalize(token, normaliser))
     }
 
     /// Calls `each` with every piece of a text in order, until it breaks off. `scratch` is overwritten.

@@ -64,7 +64,7 @@ fn texts_are_cut_into_the_words_of_the_dictionaries() {
         ("한국어의すももも", "한국어|의|すもも|も"),
     ] {
         assert_eq!(written(text, &tokenizer.tokens(text, None)).join("|"), wanted);
-        assert_eq!(written(text, &tokenizer.shown_tokens(text, None)).join("|"), wanted);
+        assert_eq!(written(text, &tokenizer.shown_tokens(text, None).collect::<Vec<_>>()).join("|"), wanted);
         assert_eq!(written(text, &tokenizer.first_tokens(text, None, 3)).join("|"), first(wanted, 3));
     }
     let without = TextTokenizer::with_morphology(&Settings::default(), None);
