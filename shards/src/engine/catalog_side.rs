@@ -183,7 +183,8 @@ impl Engine {
         let options = storage_engine::StoreOptions { create: true, at_most_epoch: None };
         let store = storage_engine::PageStore::open(self.runtime.disk(), &path, options);
         let snapshot = store.await.map_err(PartitionError::from)?.snapshot();
-        let Some(catalog) = Catalog::load(&snapshot)? else { return Ok(None) };
+        let loaded = Catalog::load(&snapshot).map_err(|error| error.of_file(&path))?;
+        let Some(catalog) = loaded else { return Ok(None) };
         Ok(Some((place, catalog, Epoch(snapshot.epoch()), load_record(&snapshot)?)))
     }
 

@@ -1,11 +1,12 @@
 //! The catalog of an index: everything about it that is not a document, at one epoch.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
-use storage_engine::{ReadTree, WriteTxn};
+use storage_engine::{ReadError, ReadTree, WriteTxn};
 
 use super::numbers::DocNumbers;
 use crate::fields::FieldsMap;
@@ -25,6 +26,45 @@ const EMBEDDERS_KEY: &[u8] = b"embedders";
 const RECORD_KEY: &[u8] = b"record";
 /// Version of the catalog's layout.
 const VERSION: u32 = 1;
+
+/// Why a catalog cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// Another version of the program wrote it.
+    #[error(
+        "the catalog of the index has format version {found}, this program reads version {VERSION}; start the version of the \
+         program that wrote it, or start anew with a dump that it makes"
+    )]
+    Version {
+        /// Its format version.
+        found: u64,
+    },
+    /// A part of it is not there, or is not what is written there.
+    #[error("the catalog of the index is damaged ({part} cannot be read); restore the index from a dump or a replica")]
+    Damaged {
+        /// Which part.
+        part: &'static str,
+    },
+    /// A page is damaged.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+impl CatalogError {
+    /// With the file that holds the catalog.
+    pub fn of_file(self, path: &Path) -> PartitionError {
+        match self {
+            Self::Read(error) => error.into(),
+            fault => PartitionError::Catalog { file: path.display().to_string(), fault },
+        }
+    }
+}
+
+/// What of the head is understood of any version.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u64,
+}
 
 /// The catalog in memory.
 #[derive(Clone, Debug)]
@@ -140,37 +180,44 @@ impl Catalog {
     }
 
     /// Reads the catalog; `None` when the file holds none.
-    pub fn load(store: &dyn ReadTree) -> Result<Option<Self>, PartitionError> {
-        let damaged = || PartitionError::Damaged("catalog");
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub fn load(store: &dyn ReadTree) -> Result<Option<Self>, CatalogError> {
+        let damaged = |part| move || CatalogError::Damaged { part };
         let Some(head) = store.get(META, HEAD_KEY)? else { return Ok(None) };
-        let head: Head = serde_json::from_slice(head).map_err(|_| damaged())?;
-        if head.version != VERSION || head.sums.is_empty() {
-            return Err(damaged());
+        let Versioned { version } = json(head, "its head")?;
+        if version != u64::from(VERSION) {
+            return Err(CatalogError::Version { found: version });
         }
-        let settings = store.get(META, SETTINGS_KEY)?.ok_or_else(damaged)?;
+        let head: Head = json(head, "its head")?;
+        if head.sums.is_empty() {
+            return Err(damaged("its list of partitions")());
+        }
+        let settings = store.get(META, SETTINGS_KEY)?.ok_or_else(damaged("its settings"))?;
         let embedders = match store.get(META, EMBEDDERS_KEY)? {
-            Some(stored) => serde_json::from_slice(stored).map_err(|_| damaged())?,
+            Some(stored) => json(stored, "its list of embedders")?,
             None => EmbedderStates::new(),
         };
         let free = store.get(META, FREE_KEY)?.map(RoaringBitmap::deserialize_from);
         let (mut fields, mut distribution) = (FieldsMap::default(), Vec::new());
         let mut cursor = store.cursor(FIELDS);
+        let of_fields = damaged("its list of fields");
         while let Some((_, mut value)) = cursor.next()? {
-            distribution.push(u64::from(take_varint(&mut value).ok_or_else(damaged)?));
-            fields.insert(std::str::from_utf8(value).map_err(|_| damaged())?).ok_or_else(damaged)?;
+            distribution.push(u64::from(take_varint(&mut value).ok_or_else(of_fields)?));
+            let name = std::str::from_utf8(value).map_err(|_| of_fields())?;
+            fields.insert(name).ok_or_else(of_fields)?;
         }
         if fields.len() != distribution.len() {
-            return Err(damaged());
+            return Err(of_fields());
         }
+        let free = free.transpose().map_err(|_| damaged("its set of free numbers")())?;
         Ok(Some(Self {
             primary_key: head.primary_key,
-            settings: Arc::new(serde_json::from_slice(settings).map_err(|_| damaged())?),
+            settings: Arc::new(json(settings, "its settings")?),
             fields: Arc::new(fields),
             distribution,
-            numbers: DocNumbers {
-                next: head.next_number,
-                free: free.transpose().map_err(|_| damaged())?.unwrap_or_default(),
-            },
+            numbers: DocNumbers { next: head.next_number, free: free.unwrap_or_default() },
             created_at: head.created_at,
             updated_at: head.updated_at,
             sums: head.sums,
@@ -217,6 +264,11 @@ impl Catalog {
         }
         Ok(())
     }
+}
+
+/// A part of the catalog that is JSON.
+fn json<'b, T: Deserialize<'b>>(bytes: &'b [u8], part: &'static str) -> Result<T, CatalogError> {
+    serde_json::from_slice(bytes).map_err(|_| CatalogError::Damaged { part })
 }
 
 /// The record that the last commit was made with.

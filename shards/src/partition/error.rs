@@ -9,6 +9,7 @@ use crate::engine::EngineError;
 use crate::error::UserError;
 use crate::facets::FacetError;
 use crate::facets::columns::ColumnError;
+use crate::index::catalog::CatalogError;
 use crate::text::postings::DamagedBlock;
 
 /// Why a partition could not be read or written. Except for [`PartitionError::User`] its file or its disk is at fault.
@@ -41,6 +42,14 @@ pub enum PartitionError {
     /// The files of vectors could not be read, or were refused a change.
     #[error("vectors: {0}")]
     Vectors(String),
+    /// The catalog of an index cannot be read.
+    #[error("{file}: {fault}")]
+    Catalog {
+        /// The file that holds it.
+        file: String,
+        /// Why.
+        fault: CatalogError,
+    },
     /// Another partition could not be read.
     #[error("{0}")]
     Elsewhere(Box<EngineError>),

@@ -74,5 +74,7 @@ pub(super) fn failed(what: &str, error: impl std::fmt::Display) -> ControlError 
 
 /// The store holds what is no record.
 pub(super) fn damaged(what: &str) -> ControlError {
-    ControlError::Storage(format!("the control store is damaged: {what} cannot be read"))
+    ControlError::Storage(format!(
+        "the control store is damaged ({what} cannot be read); restore the whole database from a snapshot, a dump or a replica"
+    ))
 }

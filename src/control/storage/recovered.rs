@@ -73,7 +73,11 @@ impl Recovered {
         if let Some(version) = meta(record::FORMAT)?
             && version != record::FORMAT_VERSION
         {
-            return Err(ControlError::Storage("the control store was written by a later version of the server".into()));
+            let (found, known) = (String::from_utf8_lossy(version), String::from_utf8_lossy(record::FORMAT_VERSION));
+            return Err(ControlError::Storage(format!(
+                "the control store has format version {found}, this program reads version {known}; start the version of the program \
+                 that wrote it, or start anew with a dump that it makes"
+            )));
         }
         if let Some(bytes) = meta(record::FINISHED)? {
             self.finished = FinishedSet::from_bytes(bytes).ok_or_else(|| damaged("the set of finished tasks"))?;

@@ -55,13 +55,16 @@ impl ControlStore {
     /// Opens the store at this path, or makes it, and reads what must be in memory.
     ///
     /// # Errors
-    /// The file cannot be read, is damaged, or was written by a later version.
+    /// The file cannot be read, is damaged, or was written by another version: the message says which, and what to do.
     pub async fn open(runtime: Rc<dyn Runtime>, path: &Path) -> Result<(Rc<Self>, Recovered), ControlError> {
         let options = StoreOptions { create: true, ..StoreOptions::default() };
         let store = PageStore::open(runtime.disk(), path, options)
             .await
             .map_err(|error| failed("opening the control store", error))?;
-        let recovered = Recovered::read(&store.snapshot())?;
+        let recovered = Recovered::read(&store.snapshot()).map_err(|error| match error {
+            ControlError::Storage(text) => ControlError::Storage(format!("{}: {text}", path.display())),
+            other => other,
+        })?;
         let finished = RefCell::new(recovered.finished.clone());
         Ok((Rc::new(Self { runtime, store, finished, inbox: Inbox::default() }), recovered))
     }

@@ -78,8 +78,20 @@ impl Meta {
         halves.filter_map(|(half, number)| Self::decode_half(half, slot, number)).max_by_key(|meta| meta.epoch)
     }
 
+    /// The format version of a whole meta page that another version of the program wrote.
+    pub(crate) fn other_version(bytes: &[u8], slot: PageNo) -> Option<u32> {
+        let halves = bytes.chunks_exact(HALF_BYTES).zip(0..2).filter(|(half, number)| is_whole(half, slot, *number));
+        let mut versions = halves.filter_map(|(half, _)| half[16..20].try_into().map(u32::from_le_bytes).ok());
+        versions.find(|version| *version != FORMAT_VERSION)
+    }
+
+    /// Whether a page, whole or not, is a meta page of some version.
+    pub(crate) fn is_marked(bytes: &[u8]) -> bool {
+        bytes.chunks_exact(HALF_BYTES).any(|half| half[8..16] == MAGIC)
+    }
+
     fn decode_half(bytes: &[u8], slot: PageNo, half: u64) -> Option<Self> {
-        if bytes[..8] != checksum(bytes, place_of(slot, half)).to_le_bytes() || bytes[8..16] != MAGIC {
+        if !is_whole(bytes, slot, half) {
             return None;
         }
         let u32_at = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
@@ -101,6 +113,11 @@ impl Meta {
         }
         Some(meta)
     }
+}
+
+/// Whether half a meta page is as it was written, by whatever version.
+fn is_whole(bytes: &[u8], slot: PageNo, half: u64) -> bool {
+    bytes[..8] == checksum(bytes, place_of(slot, half)).to_le_bytes() && bytes[8..16] == MAGIC
 }
 
 /// The place that goes into the checksum of half a meta page, counted in halves.

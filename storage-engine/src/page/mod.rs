@@ -66,7 +66,9 @@ pub enum ReadError {
         page: u64,
     },
     /// A page is whole but cannot be what it should be here.
-    #[error("{file}: page {page} is not a page of its tree: {reason}")]
+    #[error(
+        "{file}: page {page} is damaged: it is not a page of its tree ({reason}); restore the file from a dump or a replica"
+    )]
     Misplaced {
         /// The store's file.
         file: String,

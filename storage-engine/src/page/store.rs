@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::alloc::Allocator;
-use super::meta::Meta;
+use super::meta::{FORMAT_VERSION, Meta};
 use super::node::{HEADER_BYTES, checksum};
 use super::read::{Snapshot, Source};
 use super::{PAGE_BYTES, PageNo, ReadError, WriteError, WriteTxn};
@@ -27,11 +27,40 @@ pub enum OpenError {
     /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// Neither meta page is whole, or the file is of another program or version.
-    #[error("{0}: this is no page store of this version, or both its meta pages are damaged")]
-    NoMeta(String),
+    /// Another version of the program wrote it.
+    #[error(
+        "{file}: the page store has format version {found}, this program reads version {FORMAT_VERSION}; start the version of the \
+         program that wrote it, or start anew with a dump that it makes"
+    )]
+    Version {
+        /// The store's file.
+        file: String,
+        /// Its format version.
+        found: u32,
+    },
+    /// It does not begin as a page store of any version does.
+    #[error(
+        "{file}: this is no page store (none of its first two pages has the mark of one); put the file back that was here, or \
+         restore it from a dump or a replica"
+    )]
+    NotAStore {
+        /// The file.
+        file: String,
+    },
+    /// No half of a meta page is whole.
+    #[error(
+        "{file}: both meta pages of the page store are damaged (no half of them matches its checksum); restore it from a dump or a \
+         replica"
+    )]
+    NoMeta {
+        /// The store's file.
+        file: String,
+    },
     /// Both states are newer than the epoch asked for.
-    #[error("{file}: the oldest state is epoch {oldest}, epoch {wanted} at most was asked for")]
+    #[error(
+        "{file}: the oldest state is epoch {oldest}, but the index's catalog expects epoch {wanted} at most: the files are not of one \
+         moment; restore all of them together, from a dump or a replica"
+    )]
     TooNew {
         /// The store's file.
         file: String,
@@ -205,10 +234,17 @@ impl PageStore {
             }
             return Self::start(disk, path, Rc::new(StoreFile::new(name, file)), Meta::empty(), PageNo(0));
         }
-        let whole = pages.iter().zip([PageNo(0), PageNo(1)]);
+        let slots = || pages.iter().zip([PageNo(0), PageNo(1)]);
+        // Also where the other page has an older state of this version: what was committed since would be lost.
+        if let Some(found) = slots().find_map(|(page, slot)| Meta::other_version(page, slot)) {
+            return Err(OpenError::Version { file: name, found });
+        }
         let whole: Vec<(Meta, PageNo)> =
-            whole.filter_map(|(page, slot)| Meta::decode(page, slot).map(|meta| (meta, slot))).collect();
-        let Some(oldest) = whole.iter().map(|(meta, _)| meta.epoch).min() else { return Err(OpenError::NoMeta(name)) };
+            slots().filter_map(|(page, slot)| Meta::decode(page, slot).map(|meta| (meta, slot))).collect();
+        let Some(oldest) = whole.iter().map(|(meta, _)| meta.epoch).min() else {
+            let is_store = pages.iter().any(|page| Meta::is_marked(page));
+            return Err(if is_store { OpenError::NoMeta { file: name } } else { OpenError::NotAStore { file: name } });
+        };
         let accepted = options.at_most_epoch.unwrap_or(u64::MAX);
         let newest =
             whole.iter().filter(|(meta, _)| meta.epoch <= accepted).max_by_key(|(meta, _)| meta.epoch).cloned();

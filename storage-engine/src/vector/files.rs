@@ -22,8 +22,10 @@ const VECTOR_ALIGNMENT: usize = 64;
 const CODE_ALIGNMENT: usize = 16;
 /// Before a frame's content: its length (8), checksum (8), epoch (8).
 pub(super) const FRAME_HEADER_BYTES: usize = 24;
+const FILE_MAGIC: &[u8; 8] = b"SKERRYVF";
 const MANIFEST_MAGIC: &[u8; 8] = b"SKERRYVM";
-const VERSION: u32 = 1;
+/// Version of the formats.
+pub(super) const VERSION: u32 = 1;
 /// Layers above the bottom at most: a 33rd of the nodes of one is in the next, so never reached.
 pub(super) const LEVEL_MAX: u8 = 12;
 
@@ -42,6 +44,15 @@ pub(super) fn delta_name(epoch: u64) -> String {
     format!("delta-{epoch:016x}")
 }
 
+/// The format version of bytes that begin with a mark and their version and end with their checksum, where it is another one
+/// than this program's.
+fn other_version(bytes: &[u8], magic: &[u8; 8]) -> Option<u32> {
+    let (content, sum) = bytes.split_last_chunk::<8>()?;
+    let mut reader = Reader(content);
+    let is_marked = reader.take(8)? == magic && u64::from_le_bytes(*sum) == checksum(0, content);
+    reader.u32().filter(|version| is_marked && *version != VERSION)
+}
+
 /// What a file of records begins with: that it is one, and of which shape.
 pub(super) struct FileHeader;
 
@@ -50,7 +61,7 @@ impl FileHeader {
     pub const BYTES: usize = 32;
 
     pub fn encode(config: &Config, name: &str) -> Vec<u8> {
-        let mut out = b"SKERRYVF".to_vec();
+        let mut out = FILE_MAGIC.to_vec();
         out.extend(VERSION.to_le_bytes());
         out.extend(config.dimensions.to_le_bytes());
         out.push(place(&METRICS, &config.metric));
@@ -60,6 +71,11 @@ impl FileHeader {
         let sum = checksum(0, &out);
         out.extend(sum.to_le_bytes());
         out
+    }
+
+    /// The format version of a header that another version of the program wrote.
+    pub fn other_version(header: &[u8]) -> Option<u32> {
+        other_version(header, FILE_MAGIC)
     }
 }
 
@@ -264,6 +280,11 @@ impl Manifest {
         let sum = checksum(0, &out);
         out.extend(sum.to_le_bytes());
         out
+    }
+
+    /// The format version of a manifest that another version of the program wrote.
+    pub fn other_version(bytes: &[u8]) -> Option<u32> {
+        other_version(bytes, MANIFEST_MAGIC)
     }
 
     pub fn decode(bytes: &[u8]) -> Option<Self> {

@@ -3,6 +3,7 @@
 //! A page holds the links of [`NODES_PER_PAGE`] nodes in records of two cache lines, so one read gets all links of a node.
 //! Changes are kept as one [`Patch`] per page, with records only for the changed nodes.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::LINKS_BOTTOM;
@@ -173,6 +174,8 @@ pub fn is_whole(page: PageNo, bytes: &[u8]) -> bool {
 pub struct Base {
     /// The file's name in the partition's folder.
     pub name: String,
+    /// Where it lies.
+    pub path: PathBuf,
     /// The file.
     pub file: Rc<dyn DiskFile>,
     /// Its pages with links; nodes beyond have none in it.
@@ -248,7 +251,13 @@ mod tests {
             with_pinned_bytes: u64::MAX,
             least: 3,
         };
-        let base = Base { name: "graph".into(), file: file.expect("a file"), pages: 3, cache: ClockCache::new(room) };
+        let base = Base {
+            name: "graph".into(),
+            path: "graph".into(),
+            file: file.expect("a file"),
+            pages: 3,
+            cache: ClockCache::new(room),
+        };
         for page in 0..3 {
             let once = first.patched(PageNo(page), None);
             assert!(is_whole(PageNo(page), &once) && !is_whole(PageNo(page + 1), &once));

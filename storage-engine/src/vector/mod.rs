@@ -33,6 +33,7 @@ mod tests;
 mod walk;
 
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 
 pub use draft::Draft;
@@ -218,7 +219,9 @@ pub enum FetchError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// The bytes are not what was written.
-    #[error("{file}: {what} {number} is damaged")]
+    #[error(
+        "{file}: {what} {number} is damaged (it does not match its checksum); restore the index from a dump or a replica"
+    )]
     Damaged {
         /// The file.
         file: String,
@@ -227,6 +230,12 @@ pub enum FetchError {
         /// Which of them.
         number: u64,
     },
+}
+
+impl FetchError {
+    fn damaged(file: &Path, what: &'static str, number: u64) -> Self {
+        Self::Damaged { file: file.display().to_string(), what, number }
+    }
 }
 
 /// Why numbers are no vector of a partition.
@@ -292,11 +301,37 @@ pub enum OpenError {
     /// A file operation failed, or a file is damaged.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// The manifest is damaged or of another version.
-    #[error("{folder}: this is no vector manifest of this version, or it is damaged")]
+    /// The manifest is damaged. It is kept with the partition's documents.
+    #[error(
+        "{folder}: the manifest of these vectors is damaged (it does not match its checksum); restore the index from a dump or a \
+         replica"
+    )]
     Manifest {
         /// The partition's folder.
         folder: String,
+    },
+    /// Another version of the program wrote the vectors.
+    #[error(
+        "{place}: the vectors have format version {found}, this program reads version {}; start the version of the program that \
+         wrote them, or start anew with a dump that it makes",
+        files::VERSION
+    )]
+    Version {
+        /// The partition's folder, or a file of it.
+        place: String,
+        /// Its format version.
+        found: u32,
+    },
+    /// A file of records is not the one that the manifest tells of.
+    #[error(
+        "{file}: the header is not that of vectors with {dimensions} dimensions as the manifest has them, or it is damaged; restore \
+         the index from a dump or a replica"
+    )]
+    Header {
+        /// The file.
+        file: String,
+        /// Those of the manifest.
+        dimensions: u32,
     },
 }
 

@@ -131,15 +131,22 @@ impl VectorPartition {
         budget: Budget,
         pace: &dyn Pace,
     ) -> Result<Self, OpenError> {
-        let damaged = || OpenError::Manifest { folder: folder.display().to_string() };
+        let shown = |path: &Path| path.display().to_string();
+        if let Some(found) = Manifest::other_version(manifest) {
+            return Err(OpenError::Version { place: shown(folder), found });
+        }
+        let damaged = || OpenError::Manifest { folder: shown(folder) };
         let manifest = Manifest::decode(manifest).ok_or_else(damaged)?;
         let config = manifest.config;
         let mut files = Vec::new();
         for name in names_of_records(&config) {
             let file = disk.open(&folder.join(name), OpenMode::Existing).await?;
             let header = file.read_at(0, FileHeader::BYTES).await?;
+            if let Some(found) = FileHeader::other_version(&header) {
+                return Err(OpenError::Version { place: shown(&folder.join(name)), found });
+            }
             if header != FileHeader::encode(&config, name) {
-                return Err(FetchError::Damaged { file: name.to_owned(), what: "header", number: 0 }.into());
+                return Err(OpenError::Header { file: shown(&folder.join(name)), dimensions: config.dimensions });
             }
             files.push(file);
         }
@@ -260,7 +267,7 @@ async fn read_codes(shared: &Shared, state: &mut State, manifest: &Manifest, pac
                 continue;
             }
             let Some((doc, ordinal, content)) = records.decode(node, record) else {
-                return Err(FetchError::Damaged { file: CODES.to_owned(), what: "record", number: node.into() }.into());
+                return Err(FetchError::damaged(&shared.folder.join(CODES), "record", node.into()).into());
             };
             state.set_code(&shared.coder, node, content);
             let head = state.first.get_mut(doc);
@@ -293,13 +300,13 @@ async fn read_graph(shared: &Shared, state: &mut State, manifest: &Manifest, pac
     if manifest.base != 0 {
         let base = open_base(shared, manifest.base, manifest.pages, OpenMode::Existing).await?;
         let at = u64::from(manifest.pages) * PAGE_BYTES as u64;
-        read_frames(&*base.file, &base.name, at..at + manifest.upper_bytes, state, pace).await?;
+        read_frames((&*base.file, &base.path), at..at + manifest.upper_bytes, state, pace).await?;
         state.base = Some(Rc::new(base));
     }
     if manifest.delta_bytes > 0 {
-        let name = files::delta_name(manifest.base);
-        let file = shared.disk.open(&shared.folder.join(&name), OpenMode::Existing).await?;
-        read_frames(&*file, &name, 0..manifest.delta_bytes, state, pace).await?;
+        let path = shared.folder.join(files::delta_name(manifest.base));
+        let file = shared.disk.open(&path, OpenMode::Existing).await?;
+        read_frames((&*file, &path), 0..manifest.delta_bytes, state, pace).await?;
     }
     Ok(())
 }
@@ -307,8 +314,7 @@ async fn read_graph(shared: &Shared, state: &mut State, manifest: &Manifest, pac
 /// Applies the frames at these bytes, one after another. A piece of the file at a time: the changes of a graph may be as long as
 /// a small machine's memory, and what is read is needed only until it is applied.
 async fn read_frames(
-    file: &dyn DiskFile,
-    name: &str,
+    (file, path): (&dyn DiskFile, &Path),
     place: Range<u64>,
     state: &mut State,
     pace: &dyn Pace,
@@ -331,7 +337,7 @@ async fn read_frames(
             let whole = Changes::frame_bytes(&bytes).filter(|whole| *whole > bytes.len());
             match whole.filter(|whole| *whole as u64 <= place.end - at) {
                 Some(whole) => wanted = whole,
-                None => return Err(FetchError::Damaged { file: name.to_owned(), what: "frame at", number: at }),
+                None => return Err(FetchError::damaged(path, "frame at byte", at)),
             }
         }
         at += used as u64;
@@ -347,9 +353,10 @@ fn room(budget: &Budget, bytes: u64, part_bytes: u64, least: usize) -> Room {
 
 async fn open_base(shared: &Shared, epoch: u64, pages: u32, mode: OpenMode) -> Result<Base, DiskError> {
     let name = files::graph_name(epoch);
-    let file = shared.disk.open(&shared.folder.join(&name), mode).await?;
+    let path = shared.folder.join(&name);
+    let file = shared.disk.open(&path, mode).await?;
     let room = room(&shared.budget, shared.budget.graph_bytes, PAGE_BYTES as u64, PAGES_KEPT_MIN);
-    Ok(Base { name, file, pages, cache: ClockCache::new(room) })
+    Ok(Base { name, path, file, pages, cache: ClockCache::new(room) })
 }
 
 impl Draft {
@@ -488,7 +495,7 @@ impl Draft {
         let bytes = base.file.read_at(u64::from(first) * PAGE_BYTES as u64, count as usize * PAGE_BYTES).await?;
         for (page, bytes) in (first..).zip(bytes.chunks_exact(PAGE_BYTES)) {
             if !links::is_whole(PageNo(page), bytes) {
-                return Err(FetchError::Damaged { file: base.name.clone(), what: "page", number: page.into() });
+                return Err(FetchError::damaged(&base.path, "page", page.into()));
             }
         }
         Ok(bytes)

@@ -216,7 +216,7 @@ impl State {
         for (page, bytes) in pages.iter().zip(join_all(reads).await) {
             let bytes = bytes?;
             if !links::is_whole(*page, &bytes) {
-                return Err(FetchError::Damaged { file: base.name.clone(), what: "page", number: page.0.into() });
+                return Err(FetchError::damaged(&base.path, "page", page.0.into()));
             }
             base.cache.put(page.0, bytes.into());
         }
@@ -301,7 +301,7 @@ impl Shared {
     /// The full vector in a node's record.
     pub fn vector_in(&self, node: u32, record: &[u8]) -> Result<Rc<[f32]>, FetchError> {
         let Some((_, _, content)) = Records::vectors(&self.config).decode(node, record) else {
-            return Err(FetchError::Damaged { file: files::VECTORS.to_owned(), what: "record", number: node.into() });
+            return Err(FetchError::damaged(&self.folder.join(files::VECTORS), "record", node.into()));
         };
         Ok(files::vector_of(content, self.config.dimensions).into())
     }

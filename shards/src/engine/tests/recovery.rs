@@ -3,13 +3,14 @@
 use std::rc::Rc;
 
 use serde_json::json;
-use storage_engine::Disk;
 use storage_engine::io::mem::MemDisk;
+use storage_engine::{Disk, PageStore, StoreOptions};
 
 use super::harness::*;
 use crate::engine::messages::{PartitionQuestion, Place};
 use crate::engine::*;
 use crate::ids::PartitionNo;
+use crate::partition::trees::META;
 use crate::timestamp::Timestamp;
 
 fn numbered(count: u32, word: &str) -> BatchOp {
@@ -48,6 +49,43 @@ fn a_crash_before_the_commit_of_partition_0_loses_the_whole_batch() {
         assert_eq!((view.documents, record), (30, Some(b"record".to_vec())));
         assert_eq!(bench.postings(&view)["newer"].len(), 30);
     });
+}
+
+/// What is damaged, or of another version, was once told without the file, and with the same words for both.
+#[test]
+fn a_catalog_that_cannot_be_read_is_told_with_its_file_and_what_to_do() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    run(&disk, 1, 1, config(None, 100), |bench| async move {
+        let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        bench.batch(&view, batch(vec![numbered(3, "old")])).await;
+    });
+    let file = Place { index: INDEX, layout: 0, partition: PartitionNo(0) }.file(&config(None, 0).root);
+    let put = |key: &'static [u8], value: &'static [u8]| {
+        let (disk, file) = (disk.clone(), file.clone());
+        futures_lite::future::block_on(async move {
+            let store = PageStore::open(disk, &file, StoreOptions::default()).await.unwrap();
+            let mut txn = store.begin_write().unwrap();
+            txn.put(META, key, value).unwrap();
+            txn.commit(store.snapshot().epoch() + 1).await.unwrap();
+        });
+    };
+    let told = || {
+        run(&disk, 2, 1, config(None, 100), |bench| async move {
+            let error = bench.engine.open_index(INDEX).await.map(|_| ()).unwrap_err();
+            error.to_string()
+        })
+    };
+    let begin = format!("storage: {}: the catalog of the index ", file.display());
+    put(b"settings", b"[");
+    let restore = "restore the index from a dump or a replica";
+    assert_eq!(told(), format!("{begin}is damaged (its settings cannot be read); {restore}"));
+    // A later version may have changed all but the number of its version.
+    put(b"catalog", br#"{"version": 3, "sums": "elsewhere"}"#);
+    let version = "has format version 3, this program reads version 1; start the version of the program that wrote it, or start anew \
+                   with a dump that it makes";
+    assert_eq!(told(), format!("{begin}{version}"));
+    put(b"catalog", b"{}");
+    assert_eq!(told(), format!("{begin}is damaged (its head cannot be read); {restore}"));
 }
 
 /// The new files of an index that is being spread must not be taken for the index before they are complete.

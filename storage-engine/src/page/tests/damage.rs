@@ -11,6 +11,7 @@ use rand::{Rng, SeedableRng};
 use crate::io::sim::{Faults, SimDisk};
 use crate::io::{Disk, OpenMode};
 use crate::page::meta::Meta;
+use crate::page::node::checksum;
 use crate::page::*;
 
 const PATH: &str = "/data/damaged.store";
@@ -151,6 +152,48 @@ fn a_file_that_was_cut_off_is_refused() {
         read_all(&whole, &contents);
         bytes.truncate(in_use - 1);
         assert!(matches!(open(&disk_of(bytes).await).await, Err(OpenError::TooShort { .. })));
+    });
+}
+
+/// One message for all of it once said no more than that something was wrong with some file.
+#[test]
+fn a_file_that_is_no_store_of_this_version_says_what_it_is_and_what_to_do() {
+    block_on(async {
+        let disk = SimDisk::new();
+        drop(sample(&disk).await);
+        let whole = bytes_of(&disk).await;
+        let message = async |change: &dyn Fn(&mut [u8])| {
+            let mut bytes = whole.clone();
+            change(&mut bytes);
+            let opened = open(&disk_of(bytes).await).await;
+            opened.err().map(|error| error.to_string())
+        };
+        // Written as a later version would: whole, with its own number.
+        let of_version = |bytes: &mut [u8], slot: u64| {
+            for half in 0..2 {
+                let at = (slot as usize * 2 + half) * PAGE_BYTES / 2;
+                let page = &mut bytes[at..at + PAGE_BYTES / 2];
+                page[16..20].copy_from_slice(&7u32.to_le_bytes());
+                let sum = checksum(page, PageNo(slot * 2 + half as u64)).to_le_bytes();
+                page[..8].copy_from_slice(&sum);
+            }
+        };
+        let version = "/data/damaged.store: the page store has format version 7, this program reads version 1; start the version \
+                       of the program that wrote it, or start anew with a dump that it makes";
+        // The other page has a state of this version, which is older.
+        for slots in [&[0u64, 1][..], &[0], &[1]] {
+            let said = message(&|bytes| slots.iter().for_each(|slot| of_version(bytes, *slot))).await;
+            assert_eq!(said.as_deref(), Some(version), "{slots:?}");
+        }
+        let said = message(&|bytes| bytes[..2 * PAGE_BYTES].chunks_exact_mut(64).for_each(|part| part[63] ^= 1)).await;
+        let damaged = "/data/damaged.store: both meta pages of the page store are damaged (no half of them matches its checksum); \
+                       restore it from a dump or a replica";
+        assert_eq!(said.as_deref(), Some(damaged));
+        let said = message(&|bytes| bytes[..2 * PAGE_BYTES].fill(b'x')).await;
+        let other = "/data/damaged.store: this is no page store (none of its first two pages has the mark of one); put the file back \
+                     that was here, or restore it from a dump or a replica";
+        assert_eq!(said.as_deref(), Some(other));
+        assert_eq!(message(&|_| {}).await, None);
     });
 }
 

@@ -2,6 +2,7 @@
 //! graph.
 
 mod crash;
+mod damage;
 mod dense;
 mod model;
 mod pace;
