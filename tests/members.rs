@@ -99,14 +99,16 @@ fn token(key: &Value, rules: &Value) -> String {
     jsonwebtoken::encode(&Header::default(), &claims, &secret).expect("claims can be signed")
 }
 
-/// What `src/network/proof.rs` describes.
-fn proof(key: &str, parts: [&str; 5]) -> String {
+/// What `src/network/proof.rs` describes, made so many seconds ago.
+fn proof(key: &str, parts: [&str; 5], seconds_ago: u64) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("the clock goes");
+    let time = (now.as_secs() - seconds_ago).to_string();
     let mut mac = Hmac::<Sha256>::new_from_slice(key.as_bytes()).expect("any key will do");
-    for part in [&["skerry: part of a search"][..], &parts].concat() {
+    for part in [&["skerry: part of a search", &time][..], &parts].concat() {
         mac.update(&(part.len() as u64).to_le_bytes());
         mac.update(part.as_bytes());
     }
-    hex::encode(mac.finalize().into_bytes())
+    format!("{time}.{}", hex::encode(mac.finalize().into_bytes()))
 }
 
 #[test]
@@ -141,12 +143,14 @@ fn words_of_other_tenants_stay_hidden(members: &Members) {
         (answer.status, answer.header("content-type").unwrap_or_default().to_owned())
     };
     let (json, words) = ("application/json", "application/x-skerry-words");
-    let signed = |key: &str, kind: &str, body: &str| proof(key, ["b", "s2;s1,s2", "", kind, body]);
+    let signed = |key: &str, kind: &str, body: &str| proof(key, ["b", "s2;s1,s2", "", kind, body], 0);
+    let captured = proof(KEYS[1], ["b", "s2;s1,s2", "", json, body], 3600);
     for (key, proof) in [
         (search, None),
         (search, Some(signed(search, json, body))),
         (search, Some(signed(KEYS[0], json, body))),
         (search, Some(signed(KEYS[1], json, &with_words))),
+        (search, Some(captured)),
         (tenant.as_str(), None),
         (tenant.as_str(), Some(signed(KEYS[1], json, body))),
     ] {

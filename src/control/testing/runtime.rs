@@ -39,6 +39,11 @@ impl TestRuntime {
         }
     }
 
+    /// Sets both clocks.
+    pub(crate) fn set_unix_time(&self, time: Duration) {
+        self.now.set(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
     /// Polls everything until `future` is done; `None` when it waits for what never comes.
     pub(crate) fn run<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         let mut future = std::pin::pin!(future);

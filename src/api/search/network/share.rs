@@ -25,7 +25,7 @@ use crate::api::search::federated::PROXY_HEADER;
 use crate::api::search::params::many::ManyParams;
 use crate::app::App;
 use crate::auth::{Action, authorize};
-use crate::network::proof::{PROOF, Signed};
+use crate::network::proof::{LATER_TOLERANCE, PROOF, Signed, TOLERANCE};
 
 /// The content type. Another layout is to have another one.
 pub(in crate::api::search) const CONTENT_TYPE: &str = "application/x-skerry-hit-lines";
@@ -98,8 +98,11 @@ async fn is_instance(call: &Call<App>) -> bool {
         let bearer = format!("Bearer {key}");
         let may_write =
             authorize(Some(bearer.as_bytes()), Action::DocumentsAdd, None, &state.keys, call.app.now()).is_ok();
-        let signed = Signed::received(headers, call.content_type().unwrap_or_default(), body);
-        if may_write && signed.is_proven(&*call.app.runtime, key, proof).await {
+        let content_type = call.content_type().unwrap_or_default();
+        // Words are sent only to who has answered as to an instance before.
+        let tolerance = if content_type == WITH_WORDS { LATER_TOLERANCE } else { TOLERANCE };
+        let signed = Signed::received(headers, content_type, body);
+        if may_write && signed.is_proven(&*call.app.runtime, key, proof, tolerance).await {
             return true;
         }
     }
