@@ -1,4 +1,4 @@
-//! Clients that leave while their request is being answered, on the real sockets of one core: what only reads is dropped, on both
+//! Clients that leave while their request is being answered, on the real sockets of one core: what only reads is dropped, on all
 //! kinds of executors, with and without TLS.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
@@ -24,6 +24,8 @@ use skerry::net::{Attendance, Limits};
 use socket2::SockRef;
 
 use self::one_core::OneCore;
+
+const BACKENDS: [Backend; 3] = [Backend::IoUring, Backend::Epoll, Backend::Glommio];
 
 /// Longer than any test.
 const FOR_EVER_MS: u64 = 3_600_000;
@@ -138,7 +140,7 @@ fn break_off(stream: TcpStream) {
 /// A search once went on for minutes after its client was gone.
 #[test]
 fn reads_end_with_their_connection() {
-    for backend in [Backend::IoUring, Backend::Epoll] {
+    for backend in BACKENDS {
         let server = Server::start(backend, false, FOR_EVER_MS);
         for number in 1..=3 {
             let stream = server.asked(&request("GET", "/"));
@@ -151,7 +153,7 @@ fn reads_end_with_their_connection() {
 
 #[test]
 fn reads_of_clients_that_close_end_soon() {
-    for backend in [Backend::IoUring, Backend::Epoll] {
+    for backend in BACKENDS {
         let server = Server::start(backend, false, 100);
         let stream = server.asked(&request("GET", "/"));
         server.wait_for(1, 0);
@@ -163,7 +165,7 @@ fn reads_of_clients_that_close_end_soon() {
 /// As `nc -N` and some proxies do.
 #[test]
 fn a_client_that_closed_its_side_reads_its_answers() {
-    for backend in [Backend::IoUring, Backend::Epoll] {
+    for backend in BACKENDS {
         let server = Server::start(backend, false, FOR_EVER_MS);
         let mut stream = server.asked(&request("GET", "/soon").repeat(3));
         stream.shutdown(Shutdown::Write).unwrap();
@@ -176,7 +178,7 @@ fn a_client_that_closed_its_side_reads_its_answers() {
 
 #[test]
 fn writes_are_done_to_their_end() {
-    for backend in [Backend::IoUring, Backend::Epoll] {
+    for backend in BACKENDS {
         let server = Server::start(backend, false, 0);
         let streams = ["/", "/soon"].map(|path| server.asked(&request("POST", path)));
         server.wait_for(2, 1);
@@ -193,7 +195,7 @@ fn writes_are_done_to_their_end() {
 /// A close that is announced is as one of the connection; an end without one is no end that TLS knows.
 #[test]
 fn the_same_goes_for_tls() {
-    for backend in [Backend::IoUring, Backend::Epoll] {
+    for backend in BACKENDS {
         let server = Server::start(backend, true, 100);
         let mut stream = server.asked_over_tls(&request("GET", "/"));
         server.wait_for(1, 0);
