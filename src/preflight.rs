@@ -92,7 +92,7 @@ pub fn backend(wanted: IoBackend) -> Result<Backend, PreflightError> {
         IoBackend::IoUring => check_io_uring().map(|()| Backend::IoUring),
         IoBackend::Glommio => check_io_uring().map(|()| Backend::Glommio),
         IoBackend::Auto => {
-            let Err(refused) = check_io_uring() else { return Ok(Backend::IoUring) };
+            let Err(refused) = check_io_uring() else { return Ok(Backend::Glommio) };
             tracing::warn!("files are read by helper threads, more slowly where they are not in memory: {refused}");
             Ok(Backend::Epoll)
         }
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(backend(IoBackend::Epoll).unwrap(), Backend::Epoll);
         assert_eq!(backend(IoBackend::IoUring).unwrap(), Backend::IoUring);
         assert_eq!(backend(IoBackend::Glommio).unwrap(), Backend::Glommio);
-        assert_eq!(backend(IoBackend::Auto).unwrap(), Backend::IoUring);
+        assert_eq!(backend(IoBackend::Auto).unwrap(), Backend::Glommio);
     }
 
     #[test]

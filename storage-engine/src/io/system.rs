@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -324,10 +324,13 @@ impl DiskFile for SystemFile {
 }
 
 impl Drop for SystemFile {
-    /// Closing a file that was removed gives back its space, which takes long.
+    /// Closing a file that was removed gives back its space, which takes long. Others are closed at once: where descriptors are
+    /// short, whoever opens the next file counts on it.
     fn drop(&mut self) {
-        let file = self.file.take();
-        unblock(move || drop(file)).detach();
+        let Some(file) = self.file.take() else { return };
+        if file.metadata().is_ok_and(|metadata| metadata.nlink() == 0) {
+            unblock(move || drop(file)).detach();
+        }
     }
 }
 
