@@ -118,6 +118,25 @@ struct Visit<'m, S> {
     depth: usize,
 }
 
+impl<S: Copy> Visit<'_, S> {
+    /// The next child that the automaton does not rule out. `term` becomes the bytes that lead there.
+    #[inline]
+    fn next_way<A: ByteAutomaton<State = S>>(&mut self, automaton: &A, term: &mut Vec<u8>) -> Option<(Child, S)> {
+        while let Some(label) = self.labels.get(self.next) {
+            let at = self.next;
+            self.next += 1;
+            if automaton.may_come(self.foreseen, *label)
+                && let Some(state) = automaton.step(&self.state, *label)
+            {
+                term.truncate(self.depth);
+                term.push(*label);
+                return Some((Record::child(self.heads, self.offsets, at), state));
+            }
+        }
+        None
+    }
+}
+
 impl TermMap {
     /// How many terms there are.
     pub fn len(&self) -> usize {
@@ -222,25 +241,12 @@ impl TermMap {
                 }
             }
             let Some(visit) = visits.last_mut() else { return };
-            while let Some(label) = visit.labels.get(visit.next) {
-                let at = visit.next;
-                visit.next += 1;
-                if !automaton.may_come(visit.foreseen, *label) {
-                    continue;
-                }
-                if let Some(state) = automaton.step(&visit.state, *label) {
-                    term.truncate(visit.depth);
-                    term.push(*label);
-                    // Past as many bytes as a bound has, all was decided before.
-                    if until.is_some_and(|until| term.len() <= until.len() && term.as_slice() >= until) {
-                        return;
-                    }
-                    way = Some((Record::child(visit.heads, visit.offsets, at), state));
-                    break;
-                }
-            }
+            way = visit.next_way(automaton, &mut term);
             if way.is_none() {
                 visits.pop();
+            } else if until.is_some_and(|until| term.len() <= until.len() && term.as_slice() >= until) {
+                // Past as many bytes as a bound has, all was decided before.
+                return;
             }
         }
     }

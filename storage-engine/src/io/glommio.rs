@@ -14,7 +14,7 @@ use glommio::io::{BufferedFile, Directory, DmaFile, OpenOptions};
 
 use super::direct::Direct;
 use super::mapping::Mapping;
-use super::{Disk, DiskError, DiskFile, IoFuture, OpenMode, Piece, View, calls, folders};
+use super::{Disk, DiskError, DiskFile, IoFuture, OpenMode, Piece, View, calls, folders, has_bytes};
 
 /// One read or write of the ring is at most this long: longer ones hold up all that wait behind them, and copying them
 /// holds the core.
@@ -172,10 +172,6 @@ impl GlommioFile {
         };
         self.direct.get(open).await
     }
-
-    fn failed(&self, what: &'static str, reason: String) -> DiskError {
-        DiskError::Failed { path: self.path.display().to_string(), what, reason }
-    }
 }
 
 impl DiskFile for GlommioFile {
@@ -185,8 +181,8 @@ impl DiskFile for GlommioFile {
 
     fn read_at(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>> {
         Box::pin(async move {
-            if offset.checked_add(len as u64).is_none_or(|end| end > self.len.get()) {
-                return Err(self.failed("read", format!("{len} bytes at {offset} lie past the end")));
+            if !has_bytes(self.len.get(), offset, len) {
+                return Err(DiskError::past_the_end(&self.path, offset, len));
             }
             let mut out = Vec::with_capacity(len);
             while out.len() < len {
@@ -194,7 +190,7 @@ impl DiskFile for GlommioFile {
                 let read = self.file.read_at(at, (len - out.len()).min(TRANSFER_BYTES_MAX)).await;
                 let read = read.map_err(|error| glommio_error(&self.path, "read", error))?;
                 if read.is_empty() {
-                    return Err(self.failed("read", format!("{len} bytes at {offset} lie past the end")));
+                    return Err(DiskError::past_the_end(&self.path, offset, len));
                 }
                 out.extend_from_slice(&read);
             }
@@ -204,7 +200,7 @@ impl DiskFile for GlommioFile {
 
     fn read_direct(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>> {
         Box::pin(async move {
-            let within = offset.checked_add(len as u64).is_some_and(|end| end <= self.len.get());
+            let within = has_bytes(self.len.get(), offset, len);
             let Some(file) = self.direct().await.filter(|_| within && len <= TRANSFER_BYTES_MAX) else {
                 return self.read_at(offset, len).await;
             };

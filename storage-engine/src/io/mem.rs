@@ -116,11 +116,7 @@ impl DiskFile for MemFile {
     fn read_at(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>> {
         let bytes = self.bytes.borrow();
         let found = usize::try_from(offset).ok().and_then(|start| bytes.get(start..start.checked_add(len)?));
-        ready(found.map(<[u8]>::to_vec).ok_or_else(|| DiskError::Failed {
-            path: self.path.display().to_string(),
-            what: "read",
-            reason: format!("{len} bytes at {offset} lie past the end"),
-        }))
+        ready(found.map(<[u8]>::to_vec).ok_or_else(|| DiskError::past_the_end(&self.path, offset, len)))
     }
 
     fn write_at(&self, offset: u64, new: Vec<u8>) -> IoFuture<'_, ()> {

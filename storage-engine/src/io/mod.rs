@@ -81,6 +81,12 @@ impl DiskError {
         }
     }
 
+    /// A read that goes beyond the file.
+    fn past_the_end(path: &Path, offset: u64, len: usize) -> Self {
+        let reason = format!("{len} bytes at {offset} lie past the end");
+        Self::Failed { path: path.display().to_string(), what: "read", reason }
+    }
+
     /// The error of a system call on a file.
     pub fn of(path: &Path, what: &'static str, error: &std::io::Error) -> Self {
         let path = path.display().to_string();
@@ -94,6 +100,11 @@ impl DiskError {
             _ => Self::Failed { path, what, reason: error.to_string() },
         }
     }
+}
+
+/// Whether a file of `file_len` bytes has these.
+fn has_bytes(file_len: u64, offset: u64, len: usize) -> bool {
+    offset.checked_add(len as u64).is_some_and(|end| end <= file_len)
 }
 
 /// Whether a file must be there, must not, or may.

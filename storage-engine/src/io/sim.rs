@@ -288,11 +288,7 @@ impl SimFile {
         self.disk.operate(&self.path, "read")?;
         let content = self.content.borrow();
         let found = usize::try_from(offset).ok().and_then(|start| content.live.get(start..start.checked_add(len)?));
-        found.map(<[u8]>::to_vec).ok_or_else(|| DiskError::Failed {
-            path: self.path.display().to_string(),
-            what: "read",
-            reason: format!("{len} bytes at {offset} lie past the end"),
-        })
+        found.map(<[u8]>::to_vec).ok_or_else(|| DiskError::past_the_end(&self.path, offset, len))
     }
 
     fn sync_now(&self) -> Result<(), DiskError> {

@@ -16,7 +16,7 @@ use super::direct::Direct;
 use super::mapping::Mapping;
 use super::ring::Ring;
 use super::ring_buffers::BLOCK_BYTES;
-use super::{Disk, DiskError, DiskFile, Driver, IoFuture, OpenMode, Piece, View, calls, folders};
+use super::{Disk, DiskError, DiskFile, Driver, IoFuture, OpenMode, Piece, View, calls, folders, has_bytes};
 
 /// Reads up to this long are made in place or by the ring: copying longer ones holds the core.
 const SHORT_BYTES_MAX: usize = 128 << 10;
@@ -137,10 +137,6 @@ impl SystemFile {
         DiskError::Failed { path: self.path.display().to_string(), what, reason }
     }
 
-    fn past_the_end(&self, offset: u64, len: usize) -> DiskError {
-        self.failed("read", format!("{len} bytes at {offset} lie past the end"))
-    }
-
     /// Makes a call on a helper thread, with the file.
     async fn with_file<T: Send + 'static>(
         &self,
@@ -232,8 +228,8 @@ impl DiskFile for SystemFile {
 
     fn read_at(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>> {
         Box::pin(async move {
-            if offset.checked_add(len as u64).is_none_or(|end| end > self.len.get()) {
-                return Err(self.past_the_end(offset, len));
+            if !has_bytes(self.len.get(), offset, len) {
+                return Err(DiskError::past_the_end(&self.path, offset, len));
             }
             if let Some(bytes) = self.read_in_place(offset, len) {
                 return Ok(bytes);
@@ -255,7 +251,7 @@ impl DiskFile for SystemFile {
 
     fn read_direct(&self, offset: u64, len: usize) -> IoFuture<'_, Vec<u8>> {
         Box::pin(async move {
-            let within = offset.checked_add(len as u64).is_some_and(|end| end <= self.len.get());
+            let within = has_bytes(self.len.get(), offset, len);
             let Some(direct) = self.direct().await.filter(|_| within) else { return self.read_at(offset, len).await };
             let read = match self.ring.as_ref().filter(|_| len <= SHORT_BYTES_MAX) {
                 Some(ring) => ring.read(direct.file, offset, len, direct.alignment).await,
