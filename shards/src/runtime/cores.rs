@@ -22,7 +22,7 @@ pub type DiskFactory = Arc<dyn Fn(CoreId) -> Rc<dyn Disk> + Send + Sync>;
 /// How cores wait for sockets, timers and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// Executors of our own: sockets by epoll, files by a ring of each core and helper threads.
+    /// Executors of our own: sockets by epoll, reads of files by a ring of each core, all else of files by helper threads.
     IoUring,
     /// The same without rings: for where io_uring is refused.
     Epoll,
@@ -56,7 +56,7 @@ impl CoresConfig {
     /// The defaults, over a disk.
     pub fn new(disk: DiskFactory) -> Self {
         Self {
-            backend: Backend::IoUring,
+            backend: Backend::Glommio,
             cores: None,
             pin: true,
             idle_spin: None,
