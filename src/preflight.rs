@@ -92,7 +92,7 @@ pub fn backend(wanted: IoBackend) -> Result<Backend, PreflightError> {
         IoBackend::IoUring => check_io_uring().map(|()| Backend::IoUring),
         IoBackend::Glommio => check_io_uring().map(|()| Backend::Glommio),
         IoBackend::Auto => {
-            let Err(refused) = check_io_uring() else { return Ok(Backend::Glommio) };
+            let Err(refused) = check_io_uring() else { return Ok(Backend::IoUring) };
             tracing::warn!("files are read by helper threads, more slowly where they are not in memory: {refused}");
             Ok(Backend::Epoll)
         }

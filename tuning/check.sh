@@ -16,8 +16,6 @@ fi
 case $disabled in 0) say ok "io_uring allowed";; *) say missing "kernel.io_uring_disabled is $disabled: sysctl kernel.io_uring_disabled=0"; bad=1;; esac
 lock=$(ulimit -l)
 if [ "$lock" = unlimited ] || [ "$lock" -ge 65536 ]; then say ok "memory that may be locked: $lock KiB"
-elif [ "$lock" -lt 512 ] || [ "$lock" -lt $(($(nproc) * 256)) ]; then
-  say missing "memory that may be locked: $lock KiB, for $(nproc) cores (LimitMEMLOCK=infinity, or ulimit -l unlimited)"; bad=1
 else say low "memory that may be locked: $lock KiB (LimitMEMLOCK=infinity, or ulimit -l unlimited)"; fi
 files=$(ulimit -Hn)
 if [ "$files" = unlimited ] || [ "$files" -ge 65536 ]; then say ok "open files: $files"

@@ -17,7 +17,7 @@ use shards::mesh::Mesh;
 use shards::runtime::{CoresConfig, Queue, Runtime, run_cores};
 use shards::settings::{FilterableRule, Settings};
 use shards::timestamp::Timestamp;
-use storage_engine::io::glommio::GlommioDisk;
+use storage_engine::io::system::SystemDisk;
 use uuid::Uuid;
 
 /// One-document batches measured.
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     };
     let cores = args.next().and_then(|cores| cores.parse().ok());
     let root = std::env::temp_dir().join(format!("load-documents-{}", std::process::id()));
-    let config = CoresConfig { cores, ..CoresConfig::new(Arc::new(|_| Rc::new(GlommioDisk))) };
+    let config = CoresConfig { cores, ..CoresConfig::new(Arc::new(|_| Rc::new(SystemDisk::default()))) };
     let folder = root.clone();
     let started = run_cores(config, move |runtime, mesh| core(runtime, mesh, file.clone().into(), folder.clone()));
     match started {

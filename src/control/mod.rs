@@ -20,6 +20,7 @@ mod open;
 pub mod plane;
 mod query;
 mod register;
+pub mod spare_files;
 pub mod state;
 pub mod storage;
 #[cfg(test)]

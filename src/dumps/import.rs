@@ -31,6 +31,7 @@ use crate::auth::ApiKey;
 use crate::chats::ChatSettings;
 use crate::control::indexes::{IndexError, SharedIndexes};
 use crate::control::plane::{log_folder, store_path};
+use crate::control::spare_files::SpareFiles;
 use crate::control::storage::record::{Changes, FinishedSet, IndexEntry};
 use crate::control::storage::refill::Refill;
 use crate::control::storage::store::ControlStore;
@@ -191,7 +192,9 @@ impl Import<'_> {
         let settings = settings.map_err(|reason| ImportError::corrupt(&path, reason))?;
 
         let id = self.random_uuid();
+        let spare = SpareFiles::hold(self.runtime.core_count()).map_err(|error| ImportError::index(&name, error))?;
         let made = self.indexes.create(id, created_at).await;
+        drop(spare);
         let mut view = made.map_err(|error| ImportError::index(&name, error))?;
         let first = Batch {
             settings: Some(Arc::new(settings)),

@@ -78,7 +78,7 @@ pub const FLAGS: &[Flag] = &[
         "io-backend",
         Kind::Text,
         "auto",
-        "I/O backend: auto, io_uring, epoll or glommio; auto is glommio, or epoll where io_uring is not permitted",
+        "I/O backend: auto, io_uring, epoll or glommio; auto is io_uring, or epoll where that is not permitted",
     ),
     flag("japanese-dictionary", Kind::Path, "", "Directory of a lindera dictionary for segmenting Japanese"),
     flag("korean-dictionary", Kind::Path, "", "Directory of a lindera dictionary for segmenting Korean"),

@@ -125,7 +125,7 @@ impl FromStr for LogsMode {
 /// What the cores run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoBackend {
-    /// glommio, or epoll where io_uring is refused.
+    /// io_uring, or epoll where that is refused.
     Auto,
     /// Files by io_uring, sockets by epoll, or no start.
     IoUring,

@@ -56,7 +56,7 @@ impl CoresConfig {
     /// The defaults, over a disk.
     pub fn new(disk: DiskFactory) -> Self {
         Self {
-            backend: Backend::Glommio,
+            backend: Backend::IoUring,
             cores: None,
             pin: true,
             idle_spin: None,

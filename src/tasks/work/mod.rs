@@ -27,6 +27,7 @@ use super::task::{Content, Kind, Task};
 use super::worker::{Broken, End, Run};
 use crate::control::indexes::IndexError;
 use crate::control::message::ControlError;
+use crate::control::spare_files::SpareFiles;
 use crate::control::storage::record::{Changes, IndexEntry};
 
 /// Does a batch of tasks that were not collected by index.
@@ -139,6 +140,10 @@ async fn open_or_create(run: &mut Run<'_>, name: &str) -> Result<Found, Broken> 
 /// without an entry; the entry says that the storage is made once a batch of the index has ended.
 async fn create_index(run: &mut Run<'_>, name: &str) -> Result<Found, Broken> {
     let plane = run.plane;
+    let spare = match SpareFiles::hold(plane.runtime.core_count()) {
+        Ok(spare) => spare,
+        Err(error) => return Ok(Some(Err(error))),
+    };
     let (high, low) = (plane.runtime.random_u64(), plane.runtime.random_u64());
     let id = Builder::from_random_bytes((u128::from(high) << 64 | u128::from(low)).to_be_bytes()).into_uuid();
     let entry = IndexEntry { id, created_at: plane.now(), made: false, dictionaries: morphology::identity() };
@@ -152,6 +157,7 @@ async fn create_index(run: &mut Run<'_>, name: &str) -> Result<Found, Broken> {
         Ok(view) => deal_out(run, view).await?,
         Err(error) => Some(Err(error)),
     };
+    drop(spare);
     let Some(Ok(view)) = created else {
         // The batch that fails or begins again by this is committed after it.
         let changes = Changes { indexes: vec![(name.into(), None)], dropping: vec![(id, true)], ..Changes::default() };
