@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use server::Server;
 
-/// Files that the server may open: enough for itself and some indexes, of two each.
+/// Files that the server may open: enough for itself, what it keeps free, and some indexes.
 const FILES_MAX: usize = 120;
 /// Indexes that are tried: more than fit.
 const INDEXES: usize = FILES_MAX;

@@ -1,10 +1,8 @@
 //! The executor of one core: ready tasks in queues with shares, timers, and a look at the sockets between two turns.
 //!
-//! Queues take turns by virtual runtime: the ready queue that has had the least of the core for its shares is next, and a turn
-//! ends after [`TURN`]. A queue that becomes ready starts at the runtime of the one that runs, so that sleeping saves nothing up.
+//! The queues take turns ([`super::ready`]), each of which ends after [`TURN`] or [`BACKGROUND_TURN`].
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,31 +16,20 @@ use slab::Slab;
 use storage_engine::io::Driver;
 
 use super::reactor::Reactor;
+use super::ready::ReadyQueues;
 use super::timers::Timers;
 use crate::runtime::Queue;
 
 /// How long a queue keeps the core while others are ready.
 const TURN: Duration = Duration::from_micros(300);
+/// The same for indexing and upkeep: what arrives meanwhile waits for its end.
+const BACKGROUND_TURN: Duration = Duration::from_micros(200);
+/// Who has the processor for this long when it is given away does not sleep either.
+const HOGGED: Duration = Duration::from_millis(1);
+/// It is then kept for so many times as long.
+const KEPT_TIMES: u32 = 4;
 /// How often a busy core looks at its sockets: each look is a system call.
 const LOOK_EVERY: Duration = Duration::from_micros(50);
-/// What a nanosecond costs a queue, times its shares.
-const RUNTIME_UNIT: u64 = 1000;
-
-impl Queue {
-    const ALL: [Queue; 4] = [Queue::Search, Queue::Messages, Queue::Indexing, Queue::Upkeep];
-
-    fn shares(self) -> u64 {
-        match self {
-            Queue::Search | Queue::Messages => 1000,
-            Queue::Indexing => 300,
-            Queue::Upkeep => 50,
-        }
-    }
-
-    fn is_background(self) -> bool {
-        matches!(self, Queue::Indexing | Queue::Upkeep)
-    }
-}
 
 /// What other threads reach of an executor.
 pub(super) struct Shared {
@@ -84,22 +71,15 @@ impl Shared {
     }
 }
 
-#[derive(Default)]
-struct ReadyTasks {
-    tasks: VecDeque<Runnable>,
-    /// Nanoseconds of the core that the queue has had, weighted by its shares.
-    runtime: u64,
-}
-
 /// See the module. It belongs to the thread that runs it.
 pub(super) struct Executor {
     shared: Arc<Shared>,
-    queues: RefCell<[ReadyTasks; 4]>,
+    queues: RefCell<ReadyQueues<Runnable>>,
     /// Wakers of all tasks, for the end: tasks must be dropped on this thread.
     tasks: RefCell<Slab<Waker>>,
     turn_end: Cell<Instant>,
-    /// The runtime of the queue whose turn is or was last.
-    runtime: Cell<u64>,
+    /// Until when the processor is not given away.
+    kept_until: Cell<Instant>,
     pub(super) timers: Timers,
     pub(super) reactor: Rc<Reactor>,
     /// What begins and ends the disk's operations.
@@ -119,7 +99,7 @@ impl Executor {
             queues: RefCell::default(),
             tasks: RefCell::default(),
             turn_end: Cell::new(Instant::now()),
-            runtime: Cell::new(0),
+            kept_until: Cell::new(Instant::now()),
             timers: Timers::default(),
             reactor: Rc::new(reactor),
             driver: OnceCell::new(),
@@ -173,6 +153,7 @@ impl Executor {
         let ended = loop {
             self.take_woken();
             let now = match self.next() {
+                Some(queue) if queue.is_background() => self.give_way(self.turn(queue)),
                 Some(queue) => self.turn(queue),
                 None => self.idle(idle_spin),
             };
@@ -197,15 +178,11 @@ impl Executor {
     }
 
     fn push(&self, queue: Queue, task: Runnable) {
-        let ready = &mut self.queues.borrow_mut()[queue as usize];
-        if ready.tasks.is_empty() {
-            ready.runtime = ready.runtime.max(self.runtime.get());
-        }
-        ready.tasks.push_back(task);
+        self.queues.borrow_mut().push(queue, task);
     }
 
     fn pop(&self, queue: Queue) -> Option<Runnable> {
-        self.queues.borrow_mut()[queue as usize].tasks.pop_front()
+        self.queues.borrow_mut().pop(queue)
     }
 
     fn take_woken(&self) {
@@ -214,23 +191,20 @@ impl Executor {
         }
     }
 
-    /// The ready queue with the least runtime.
     fn next(&self) -> Option<Queue> {
-        let queues = self.queues.borrow();
-        let ready = Queue::ALL.into_iter().filter(|queue| !queues[*queue as usize].tasks.is_empty());
-        ready.min_by_key(|queue| queues[*queue as usize].runtime)
+        self.queues.borrow().next()
     }
 
     /// Runs tasks of a queue for a turn; the time at its end.
     fn turn(&self, queue: Queue) -> Instant {
         let start = Instant::now();
-        self.runtime.set(self.queues.borrow()[queue as usize].runtime);
-        self.turn_end.set(start + TURN);
+        let length = if queue.is_background() { BACKGROUND_TURN } else { TURN };
+        self.turn_end.set(start + length);
         self.shared.interrupted.store(false, Ordering::Relaxed);
         self.shared.in_background.store(queue.is_background(), Ordering::Relaxed);
         let mut now = start;
         // Those that become ready meanwhile wait for the next turn: a task that wakes itself must not keep the core.
-        let ready = self.queues.borrow()[queue as usize].tasks.len();
+        let ready = self.queues.borrow_mut().begin(queue);
         for _ in 0..ready {
             let Some(task) = self.pop(queue) else { break };
             task.run();
@@ -240,9 +214,24 @@ impl Executor {
             }
         }
         self.shared.in_background.store(false, Ordering::Relaxed);
-        let spent = u64::try_from(now.duration_since(start).as_nanos()).unwrap_or(u64::MAX);
-        self.queues.borrow_mut()[queue as usize].runtime += spent.saturating_mul(RUNTIME_UNIT) / queue.shares();
+        self.queues.borrow_mut().end(queue, now.duration_since(start));
         now
+    }
+
+    /// Lets another thread of the machine have the processor that waits for it, perhaps a client of this server: the kernel lets
+    /// a thread that never sleeps run for milliseconds first. Another one that never sleeps would take most of the processor this
+    /// way, so after a meeting with one it is kept for a while. Gives the time after it.
+    fn give_way(&self, now: Instant) -> Instant {
+        if now < self.kept_until.get() {
+            return now;
+        }
+        std::thread::yield_now();
+        let back = Instant::now();
+        let away = back.duration_since(now);
+        if away >= HOGGED {
+            self.kept_until.set(back + away * KEPT_TIMES);
+        }
+        back
     }
 
     /// Waits for a task to become ready: awake at first, then asleep.

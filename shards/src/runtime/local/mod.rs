@@ -5,6 +5,7 @@
 
 mod executor;
 mod reactor;
+mod ready;
 mod sockets;
 mod timers;
 
