@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod closed;
+mod costs;
 mod differ;
 mod export;
 mod http;
@@ -150,6 +151,13 @@ enum Command {
         #[arg(long, default_value = "")]
         only: String,
     },
+    /// Load a large index of small documents, then measure what single requests of many kinds cost, and compare the answers.
+    Costs {
+        #[command(flatten)]
+        servers: Servers,
+        #[command(flatten)]
+        shape: costs::Shape,
+    },
     /// Load a network of instances, then time topology changes that move every document, checking search results after each.
     Reshard {
         /// The first one becomes the leader.
@@ -200,6 +208,7 @@ fn main() -> ExitCode {
             search::run(&servers, &file, &kind, queries, &search::Shape { clients, rate, seconds, rounds, seed })
         }
         Command::Vectors { servers, shape } => vectors::run(&servers, &shape),
+        Command::Costs { servers, shape } => costs::run(&servers, &shape),
         Command::Reshard { servers, shape } => network::run(&servers, &shape),
         Command::Export { servers, shape } => export::run(&servers, &shape),
         Command::Write { servers, count } => write::run(&servers, count),
