@@ -105,6 +105,7 @@ pub fn run(servers: &Servers, shape: &Shape) -> io::Result<()> {
     println!("{:34} {:22} {:>9} {:>9} {:>8}", "kind", "server", "wall ms", "CPU ms", "differ");
     let mut differing = BTreeMap::new();
     for case in CASES.iter().filter(|case| case.name.contains(&shape.only)) {
+        connect(servers, &mut asked)?;
         let mut differ = vec![0; asked.len()];
         for number in 0..shape.requests {
             let mut first = None;
@@ -122,6 +123,14 @@ pub fn run(servers: &Servers, shape: &Shape) -> io::Result<()> {
     if shape.delete { delete(servers, &mut asked) } else { Ok(()) }
 }
 
+/// Connects anew: a server closes a connection that was idle while others were asked.
+fn connect(servers: &Servers, asked: &mut [Asked]) -> io::Result<()> {
+    for (server, address) in asked.iter_mut().zip(&servers.servers) {
+        server.client = Client::connect(address, servers.key.as_deref())?;
+    }
+    Ok(())
+}
+
 fn print_row(name: &str, address: &str, server: &mut Asked, (requests, differ): (u32, u32)) {
     let mean = |time: Duration| time.as_secs_f64() * 1e3 / f64::from(requests.max(1));
     println!("{name:34} {address:22} {:9.2} {:9.2} {differ:8}", mean(server.wall), mean(server.processor));
@@ -133,6 +142,7 @@ fn load(servers: &Servers, shape: &Shape, asked: &mut [Asked]) -> io::Result<()>
     println!("{} documents, {:.1} MB", shape.documents, text.len() as f64 / 1e6);
     println!("{:22} {:>9} {:>9} {:>9}", "load", "s", "CPU s", "anon MB");
     for (server, address) in asked.iter_mut().zip(&servers.servers) {
+        server.client = Client::connect(address, servers.key.as_deref())?;
         delete_index(&mut server.client, &servers.index)?;
         let path = format!("/indexes/{}/settings", servers.index);
         let task = server.client.json("PATCH", &path, Some(&documents::settings()))?;
@@ -154,6 +164,7 @@ fn delete(servers: &Servers, asked: &mut [Asked]) -> io::Result<()> {
         ("delete half by filter", "group < 475"),
     ] {
         for (server, address) in asked.iter_mut().zip(&servers.servers) {
+            server.client = Client::connect(address, servers.key.as_deref())?;
             let path = format!("/indexes/{}/documents/delete", servers.index);
             let (before, began) = (processor_time(server.pid), Instant::now());
             let task = server.client.json("POST", &path, Some(&json!({ "filter": filter })))?;
