@@ -17,7 +17,7 @@ use crate::facets::{FacetError, FacetSource};
 use crate::fields::FieldsMap;
 use crate::ids::{DocId, Epoch, FieldId, LocalDocId, PartitionNo};
 use crate::kept::Kept;
-use crate::query::{Faults, FieldTable, PrefixRange, QueryCache, Reach, TermSource};
+use crate::query::{Faults, FieldTable, PrefixRange, QueryCache, Reach, TermSource, WordCounts};
 use crate::rank::champions::ChampionLists;
 use crate::search::KeptAnswers;
 use crate::settings::Settings;
@@ -401,16 +401,28 @@ impl TermSource for PartitionReader {
 
     fn word_count(&self, doc: u32, field: FieldId) -> Option<u8> {
         let bytes = self.snapshot.get(WORD_COUNTS, &doc.to_be_bytes()).map_err(PartitionError::from);
-        let mut bytes = self.keep_damage(bytes)?;
-        let mut at = 0;
-        while let Some(step) = take_varint(&mut bytes) {
-            let (count, rest) = bytes.split_first()?;
-            bytes = rest;
-            at += step;
-            if at == u32::from(field.0) {
-                return Some(*count);
-            }
-        }
-        None
+        count_in(self.keep_damage(bytes)?, field)
     }
+
+    fn word_counts(&self) -> Box<WordCounts<'_>> {
+        let mut finder = self.snapshot.finder(WORD_COUNTS);
+        Box::new(move |doc, field| {
+            let bytes = finder.get(&doc.to_be_bytes()).map_err(PartitionError::from);
+            count_in(self.keep_damage(bytes)?, field)
+        })
+    }
+}
+
+/// The count of a field among those of a document.
+fn count_in(mut counts: &[u8], field: FieldId) -> Option<u8> {
+    let mut at = 0;
+    while let Some(step) = take_varint(&mut counts) {
+        let (count, rest) = counts.split_first()?;
+        counts = rest;
+        at += step;
+        if at == u32::from(field.0) {
+            return Some(*count);
+        }
+    }
+    None
 }

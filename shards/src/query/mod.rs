@@ -23,4 +23,4 @@ pub use parse::{ParsedQuery, Term, TermKind};
 pub use prefix::{PrefixRange, PrefixTable, PrefixTableBuilder};
 pub use resolve::{NodeFacts, NodeQuestion};
 pub use shared::QueryWords;
-pub use source::{Faults, FieldTable, Reach, TermSource};
+pub use source::{Faults, FieldTable, Reach, TermSource, WordCounts};

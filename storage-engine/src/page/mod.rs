@@ -8,6 +8,7 @@ mod alloc;
 mod commit;
 mod compact;
 mod cursor;
+mod finder;
 mod meta;
 mod node;
 mod pack;
@@ -22,6 +23,7 @@ mod tests;
 
 pub use compact::CompactError;
 pub use cursor::Cursor;
+pub use finder::Finder;
 pub use read::{ReadTree, Snapshot};
 pub use store::{OpenError, PageStore, StoreOptions};
 pub use usage::TreeUsage;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::meta::{Meta, Root};
 use super::node::{HEADER_BYTES, KIND_BRANCH, KIND_LEAF, KIND_RUN, NodeRef, PageRef, ValueRef};
 use super::store::{Shared, StoreFile};
-use super::{Cursor, PAGE_BYTES, PageNo, ReadError, TreeId};
+use super::{Cursor, Finder, PAGE_BYTES, PageNo, ReadError, TreeId};
 use crate::io::View;
 
 /// Where nodes and runs come from.
@@ -63,6 +63,8 @@ pub trait ReadTree {
     fn entry_count(&self, tree: TreeId) -> u64;
     /// A cursor before the first entry of a tree.
     fn cursor(&self, tree: TreeId) -> Cursor<'_>;
+    /// Looks up many keys of a tree.
+    fn finder(&self, tree: TreeId) -> Finder<'_>;
 }
 
 struct Inner {
@@ -153,5 +155,9 @@ impl ReadTree for Snapshot {
 
     fn cursor(&self, tree: TreeId) -> Cursor<'_> {
         Cursor::new(self, tree)
+    }
+
+    fn finder(&self, tree: TreeId) -> Finder<'_> {
+        Finder::new(self, tree)
     }
 }

@@ -11,8 +11,8 @@ use super::meta::{Meta, Root};
 use super::node::{BranchEntry, DirtyNode, INLINE_BYTES_MAX, LeafEntry, LeafValue, NodeRef, leaf_bytes};
 use super::read::{Snapshot, Source, get};
 use super::{
-    Cursor, KEY_BYTES_MAX, PAGE_BYTES, PageNo, PageStore, ReadError, ReadTree, TREES_MAX, TreeId, VALUE_BYTES_MAX,
-    WriteError,
+    Cursor, Finder, KEY_BYTES_MAX, PAGE_BYTES, PageNo, PageStore, ReadError, ReadTree, TREES_MAX, TreeId,
+    VALUE_BYTES_MAX, WriteError,
 };
 
 /// A node that holds less is joined with a neighbour, if both fit well below a page.
@@ -487,5 +487,9 @@ impl ReadTree for WriteTxn {
 
     fn cursor(&self, tree: TreeId) -> Cursor<'_> {
         Cursor::new(self, tree)
+    }
+
+    fn finder(&self, tree: TreeId) -> Finder<'_> {
+        Finder::new(self, tree)
     }
 }

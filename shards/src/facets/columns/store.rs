@@ -18,10 +18,18 @@ pub enum ColumnError {
 /// Called with each entry of a scan; `Break` ends it.
 pub type Entry<'c> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, ColumnError> + 'c;
 
+/// Gives the values of keys, fastest where these rise.
+pub type LookUp<'r> = dyn FnMut(&[u8]) -> Result<Option<&'r [u8]>, ColumnError> + 'r;
+
 /// Ordered trees to read: a snapshot, or the state within a write.
 pub trait ColumnRead {
     /// The value of a key.
     fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<&[u8]>, ColumnError>;
+
+    /// Looks up many keys of one tree.
+    fn look_up(&self, tree: TreeId) -> Box<LookUp<'_>> {
+        Box::new(move |key| self.get(tree, key))
+    }
 
     /// Visits the entries from the first key that is at least `from`, upwards.
     fn scan(&self, tree: TreeId, from: &[u8], entry: &mut Entry<'_>) -> Result<(), ColumnError>;
@@ -44,6 +52,11 @@ impl ColumnRead for Snapshot {
         ReadTree::get(self, tree, key).map_err(store_error)
     }
 
+    fn look_up(&self, tree: TreeId) -> Box<LookUp<'_>> {
+        let mut finder = ReadTree::finder(self, tree);
+        Box::new(move |key| finder.get(key).map_err(store_error))
+    }
+
     fn scan(&self, tree: TreeId, from: &[u8], entry: &mut Entry<'_>) -> Result<(), ColumnError> {
         scan(self, tree, from, entry)
     }
@@ -56,6 +69,11 @@ impl ColumnRead for Snapshot {
 impl ColumnRead for WriteTxn {
     fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<&[u8]>, ColumnError> {
         ReadTree::get(self, tree, key).map_err(store_error)
+    }
+
+    fn look_up(&self, tree: TreeId) -> Box<LookUp<'_>> {
+        let mut finder = ReadTree::finder(self, tree);
+        Box::new(move |key| finder.get(key).map_err(store_error))
     }
 
     fn scan(&self, tree: TreeId, from: &[u8], entry: &mut Entry<'_>) -> Result<(), ColumnError> {
@@ -138,6 +156,11 @@ mod tests {
             assert_eq!(met, [499, 501, 502, 499, 498, 497].map(|at: usize| keys[at].clone()));
             assert_eq!(state.get(tree, &keys[500]).expect("intact"), None);
             assert_eq!(state.get(tree, &keys[501]).expect("intact"), Some(b"v".as_slice()));
+            let mut look_up = state.look_up(tree);
+            for at in [3, 4, 499, 500, 501, 501, 999, 0] {
+                let value = (at != 500).then_some(b"v".as_slice());
+                assert_eq!(look_up(&keys[at]).expect("intact"), value, "{at}");
+            }
         };
         check(&txn);
         check(&block_on(txn.commit(1)).expect("memory does not fail"));

@@ -259,3 +259,32 @@ fn a_large_commit_leaves_full_pages() {
         assert_eq!(entry, Some((key(number), value(number))));
     }
 }
+
+proptest! {
+    /// A finder finds what a look-up of its own finds, in whatever order it is asked.
+    #[test]
+    fn a_finder_finds_as_single_look_ups_do(
+        held in proptest::collection::btree_set(0u32..3000, 0..1500),
+        mut asked in proptest::collection::vec(0u32..3001, 0..300),
+        rising: bool,
+    ) {
+        let store = open(&MemDisk::new());
+        let tree = TreeId(3);
+        let mut txn = store.begin_write().expect("no other writer");
+        for number in &held {
+            txn.put(tree, &number.to_be_bytes(), &number.to_le_bytes()).expect("room");
+        }
+        if rising {
+            asked.sort_unstable();
+        }
+        let check = |state: &dyn ReadTree| {
+            let mut finder = state.finder(tree);
+            for number in &asked {
+                let key = number.to_be_bytes();
+                assert_eq!(finder.get(&key).expect("whole"), state.get(tree, &key).expect("whole"), "{number}");
+            }
+        };
+        check(&txn);
+        check(&block_on(txn.commit(1)).expect("memory does not fail"));
+    }
+}
