@@ -2,9 +2,10 @@
 
 use ahash::AHashSet;
 use roaring::RoaringBitmap;
+use storage_engine::vector::Pace;
 
 use crate::error::UserError;
-use crate::facets::columns::ColumnError;
+use crate::facets::columns::{ColumnError, DistinctValues, DocValues};
 use crate::facets::source::FacetSource;
 use crate::ids::LocalDocId;
 use crate::settings::Settings;
@@ -38,9 +39,13 @@ pub fn group_values(
     document: LocalDocId,
 ) -> Result<Vec<GroupValue>, ColumnError> {
     let Some(field) = source.fields().id(field) else { return Ok(Vec::new()) };
-    let Some(values) = source.columns().values(field, document)? else { return Ok(Vec::new()) };
+    Ok(source.columns().values(field, document)?.map(groups_of).unwrap_or_default())
+}
+
+/// The groups that a document's values on the distinct field make.
+pub fn groups_of(values: DocValues<'_>) -> Vec<GroupValue> {
     let numbers = values.numbers().map(GroupValue::Number);
-    Ok(numbers.chain(values.strings().map(|(value, _)| GroupValue::String(value.into()))).collect())
+    numbers.chain(values.strings().map(|(value, _)| GroupValue::String(value.into()))).collect()
 }
 
 /// The documents of the partition that have this value.
@@ -50,6 +55,19 @@ pub fn group_members(source: &dyn FacetSource, field: &str, value: &GroupValue) 
         GroupValue::Number(bits) => source.columns().with_number(field, *bits),
         GroupValue::String(value) => source.columns().with_string(field, value),
     }
+}
+
+/// The groups of these documents, told apart by their values where partitions are to be added up (`notes`). `None` when a document
+/// is in several groups: then the order of the documents decides which are left.
+pub async fn count_groups(
+    source: &dyn FacetSource,
+    field: &str,
+    documents: &RoaringBitmap,
+    notes: bool,
+    pace: &dyn Pace,
+) -> Result<Option<DistinctValues>, ColumnError> {
+    let Some(field) = source.fields().id(field) else { return Ok(Some(DistinctValues::default())) };
+    source.columns().distinct_values(field, (documents, source.documents()), notes, pace).await
 }
 
 /// The groups met so far while walking documents in their final order.

@@ -109,15 +109,35 @@ impl<'b> Block<'b> {
     /// How many numbers are in a set of bits, and the least of these.
     pub fn count_in(self, set: &BlockBits) -> (u64, Option<u16>) {
         let (mut count, mut least) = (0, None);
-        let mut add_word = |at: usize, word: u64| {
+        self.each_word(|at, word| {
+            let word = word & set.0[at];
             count += u64::from(word.count_ones());
             least = least.or_else(|| lowest(at, word));
-        };
+        });
+        (count, least)
+    }
+
+    /// Puts those of the numbers that are in `among` (`None`: all) into `met`. Gives how many these are, and whether any of them
+    /// was there before.
+    pub fn meet(self, among: Option<&BlockBits>, met: &mut BlockBits) -> (u64, bool) {
+        let (mut count, mut again) = (0, false);
+        self.each_word(|at, word| {
+            let word = word & among.map_or(u64::MAX, |among| among.0[at]);
+            count += u64::from(word.count_ones());
+            again |= met.0[at] & word != 0;
+            met.0[at] |= word;
+        });
+        (count, again)
+    }
+
+    /// Calls `each` for words of 64 numbers, which rise, with the number of the word and a bit for each number that is there. One
+    /// word may come several times, with other bits each time.
+    fn each_word(self, mut each: impl FnMut(usize, u64)) {
         match self {
             Self::List(numbers) => {
                 for number in numbers {
                     let number = u16::from_le_bytes(*number);
-                    add_word(usize::from(number / 64), set.0[usize::from(number / 64)] & (1 << (number % 64)));
+                    each(usize::from(number / 64), 1 << (number % 64));
                 }
             }
             Self::Runs(runs) => {
@@ -125,15 +145,12 @@ impl<'b> Block<'b> {
                     for at in first / 64..=last / 64 {
                         let from = if at == first / 64 { u64::MAX << (first % 64) } else { u64::MAX };
                         let to = if at == last / 64 { u64::MAX >> (63 - last % 64) } else { u64::MAX };
-                        add_word(usize::from(at), set.0[usize::from(at)] & from & to);
+                        each(usize::from(at), from & to);
                     }
                 }
             }
-            Self::Bitmap(bits) => {
-                words(bits).zip(set.0.iter()).enumerate().for_each(|(at, (word, other))| add_word(at, word & other));
-            }
+            Self::Bitmap(bits) => words(bits).enumerate().for_each(|(at, word)| each(at, word)),
         }
-        (count, least)
     }
 
     /// Adds all numbers, counted from `base`, to a set that may hold others.
@@ -217,6 +234,10 @@ mod tests {
             (0..=u16::MAX).filter(|number| among(*number)).for_each(|number| bits.insert(number));
             let met: Vec<u16> = numbers.iter().copied().filter(|number| among(*number)).collect();
             prop_assert_eq!(block.count_in(&bits), (met.len() as u64, met.first().copied()));
+            let mut seen = BlockBits::new();
+            prop_assert_eq!(block.meet(Some(&bits), &mut seen), (met.len() as u64, false));
+            prop_assert_eq!(block.meet(None, &mut seen), (numbers.len() as u64, !met.is_empty()));
+            prop_assert_eq!(block.count_in(&seen).0, numbers.len() as u64);
         }
         let mut set = RoaringBitmap::from_iter([5]);
         block.add_to(3 << 16, &mut set);
@@ -237,6 +258,7 @@ mod tests {
         fn any_bytes_decode_to_numbers_or_nothing(bytes: Vec<u8>) {
             if let Some(block) = Block::decode(&bytes) {
                 let _ = (block.numbers(), block.len(), block.first(), block.count_in(&BlockBits::new()));
+                let _ = block.meet(None, &mut BlockBits::new());
                 block.add_to(0, &mut RoaringBitmap::new());
             }
         }

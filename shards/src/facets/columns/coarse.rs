@@ -18,8 +18,10 @@ use super::block_union::BlockUnion;
 use super::reader::{Columns, decode_block};
 use super::store::ColumnError;
 
-/// Entries of a piece.
+/// Entries of a piece, about.
 const PIECE_ENTRIES: usize = if cfg!(test) { 3 } else { 4096 };
+/// Documents of a piece, about: where values have many, pieces have fewer entries.
+const PIECE_DOCUMENTS: u64 = if cfg!(test) { 8 } else { 8192 };
 /// Entries that ranges read before pieces are first made.
 const READ_MIN: u64 = if cfg!(test) { 10 } else { 1 << 16 };
 /// Pieces are made of so many times as many entries as were read, at most: of a field with more of them later.
@@ -156,18 +158,24 @@ impl Pieces {
     ) -> Result<Made, ColumnError> {
         let mut made = Self { starts: Vec::new(), documents: Vec::new(), bytes: 0 };
         let (mut union, mut count, mut too) = (BlockUnion::default(), 0u64, None);
+        let (mut entries, mut documents, mut last) = (0, 0, Vec::new());
         let mut entry = |key: &[u8], value: &[u8]| {
             if !key.starts_with(prefix) {
                 return Ok(ControlFlow::Break(()));
             }
-            if count.is_multiple_of(PIECE_ENTRIES as u64) {
+            // A piece begins with a value: sorts take pieces for all that have some values.
+            let is_full = entries >= PIECE_ENTRIES || documents >= PIECE_DOCUMENTS;
+            if count == 0 || (is_full && !is_of_value(key, &last)) {
                 if count > 0 {
                     made.end(std::mem::take(&mut union));
                 }
                 made.starts.push(key.into());
                 made.bytes += key.len();
+                (entries, documents) = (0, 0);
             }
-            count += 1;
+            (count, entries) = (count + 1, entries + 1);
+            last.clear();
+            last.extend_from_slice(key);
             if count > entries_max {
                 too = Some(Made::TooManyEntries);
             } else if made.bytes > BYTES_MAX {
@@ -177,6 +185,7 @@ impl Pieces {
                 return Ok(ControlFlow::Break(()));
             }
             let (base, block) = decode_block(tree, key, value)?;
+            documents += block.len();
             union.add(base, block);
             Ok(ControlFlow::Continue(()))
         };
@@ -188,6 +197,16 @@ impl Pieces {
             made.end(union);
         }
         Ok(if made.bytes > BYTES_MAX { Made::TooLarge } else { Made::Pieces(made) })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.documents.len()
+    }
+
+    /// The first key of a piece, and its documents.
+    pub fn get(&self, at: usize) -> (&[u8], &RoaringBitmap) {
+        (&self.starts[at], &self.documents[at])
     }
 
     fn end(&mut self, union: BlockUnion) {
@@ -223,6 +242,12 @@ impl Pieces {
         }
         Some((documents, &self.starts[first], inner.map(|_| &*self.starts[end])))
     }
+}
+
+/// Whether a block's key is of the value that another is of.
+fn is_of_value(key: &[u8], other: &[u8]) -> bool {
+    key.len() == other.len()
+        && key.split_last_chunk::<2>().map(|(of, _)| of) == other.split_last_chunk::<2>().map(|(of, _)| of)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ const PASSED_MAX: usize = if cfg!(test) { 1 } else { 16 };
 /// compressed set would be searched for each.
 pub struct CountedSet {
     /// By the numbers' upper halves; `None` for all documents that there are.
-    blocks: Option<Vec<Option<BlockBits>>>,
+    pub(super) blocks: Option<Vec<Option<BlockBits>>>,
 }
 
 /// What a walk counted of one value.

@@ -18,6 +18,8 @@ mod block;
 mod block_union;
 mod coarse;
 mod counting;
+mod cuts;
+mod distinct_values;
 mod keys;
 mod reader;
 mod reindex;
@@ -32,6 +34,8 @@ mod values;
 mod writer;
 
 pub use counting::{Counted, CountedSet};
+pub use cuts::{Before, Cut, DEEP_OFFSET, FieldOrder, Mark};
+pub use distinct_values::DistinctValues;
 pub use keys::{Flag, Place};
 pub use reader::{Columns, Visit};
 pub use reindex::{ReindexPlan, drop_field, drop_places};

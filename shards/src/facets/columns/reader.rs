@@ -10,9 +10,11 @@ use storage_engine::vector::Pace;
 
 use super::block::Block;
 use super::block_union::BlockUnion;
+use super::cuts::Cut;
 use super::keys::{self, Flag, Place};
 use super::resident::ResidentFields;
 use super::store::{ColumnError, ColumnRead, Entry};
+use super::value_walk::FieldValue;
 use super::values::DocValues;
 use crate::facets::geo::GeoPoint;
 use crate::facets::geo::cells::{Areas, Bounds, Cell, cover, cover_with};
@@ -39,7 +41,7 @@ pub type Visit<'v, V> = dyn FnMut(&V, RoaringBitmap) -> Result<ControlFlow<()>, 
 #[derive(Clone, Copy)]
 pub struct Columns<'a> {
     pub(super) store: &'a dyn ColumnRead,
-    resident: Option<&'a ResidentFields>,
+    pub(super) resident: Option<&'a ResidentFields>,
 }
 
 impl<'a> Columns<'a> {
@@ -295,11 +297,11 @@ impl<'a> Columns<'a> {
         Ok(near)
     }
 
-    /// Visits the numbers of a field, as bits, in order.
+    /// Visits the numbers of a field, as bits, in order; from a cut on if one is given.
     pub async fn walk_numbers(
         &self,
-        field: FieldId,
-        descending: bool,
+        (field, descending): (FieldId, bool),
+        from: Option<&Cut>,
         visit: &mut Visit<'_, u64>,
         pace: &dyn Pace,
     ) -> Result<(), ColumnError> {
@@ -307,14 +309,19 @@ impl<'a> Columns<'a> {
             let bits = key.get(2..).and_then(|rest| rest.first_chunk()).ok_or(ColumnError::Corrupt(FACET_NUMBERS))?;
             visit(&u64::from_be_bytes(*bits), documents)
         };
-        self.walk((FACET_NUMBERS, descending), field, &mut visit, pace).await
+        let from = match from.map(|cut| &cut.0) {
+            None => None,
+            Some(Some(FieldValue::Number(bits))) => Some(keys::number(field, *bits)),
+            Some(_) => return Ok(()),
+        };
+        self.walk((FACET_NUMBERS, descending), (field, from), &mut visit, pace).await
     }
 
-    /// Visits the normalised strings of a field in order.
+    /// Visits the normalised strings of a field in order, in the same way.
     pub async fn walk_strings(
         &self,
-        field: FieldId,
-        descending: bool,
+        (field, descending): (FieldId, bool),
+        from: Option<&Cut>,
         visit: &mut Visit<'_, str>,
         pace: &dyn Pace,
     ) -> Result<(), ColumnError> {
@@ -322,14 +329,19 @@ impl<'a> Columns<'a> {
             let value = keys::string_of(key).and_then(|value| String::from_utf8(value).ok());
             visit(&value.ok_or(ColumnError::Corrupt(FACET_STRINGS))?, documents)
         };
-        self.walk((FACET_STRINGS, descending), field, &mut visit, pace).await
+        let from = match from.map(|cut| &cut.0) {
+            None | Some(Some(FieldValue::Number(_))) => None,
+            Some(Some(FieldValue::String(value))) => Some(keys::string(field, value)),
+            Some(None) => return Ok(()),
+        };
+        self.walk((FACET_STRINGS, descending), (field, from), &mut visit, pace).await
     }
 
     /// Visits the values of a field, each with the key of one of its blocks and the documents of all of them.
     async fn walk(
         &self,
         (tree, descending): (TreeId, bool),
-        field: FieldId,
+        (field, from): (FieldId, Option<Vec<u8>>),
         visit: &mut Visit<'_, [u8]>,
         pace: &dyn Pace,
     ) -> Result<(), ColumnError> {
@@ -358,7 +370,7 @@ impl<'a> Columns<'a> {
             Ok(ControlFlow::Continue(()))
         };
         let after = || keys::after_field(field).unwrap_or_else(|| vec![u8::MAX; 1024]);
-        let from = if descending { after() } else { prefix.clone() };
+        let from = from.unwrap_or_else(|| if descending { after() } else { prefix.clone() });
         self.scan((tree, descending), &from, &mut entry, pace).await?;
         if !is_over && !current.is_empty() {
             // The last value has no successor that would end it; whether to go on no longer matters.

@@ -110,7 +110,7 @@ fn walks_join_the_blocks_of_a_value() {
             strings.push((value.to_owned(), documents.iter().collect::<Vec<_>>()));
             Ok(std::ops::ControlFlow::Continue(()))
         };
-        block_on(columns.walk_strings(field, descending, &mut visit, &Unpaced)).expect("memory does not fail");
+        block_on(columns.walk_strings((field, descending), None, &mut visit, &Unpaced)).expect("memory does not fail");
         let mut expected = [("a", vec![1]), ("a\u{0}", vec![3]), ("b", vec![3, far])].map(|(v, d)| (v.to_owned(), d));
         if descending {
             expected.reverse();
@@ -121,7 +121,7 @@ fn walks_join_the_blocks_of_a_value() {
             count += documents.len();
             Ok(std::ops::ControlFlow::Continue(()))
         };
-        block_on(columns.walk_numbers(field, descending, &mut visit, &Unpaced)).expect("memory does not fail");
+        block_on(columns.walk_numbers((field, descending), None, &mut visit, &Unpaced)).expect("memory does not fail");
         assert_eq!(count, 3);
     }
     assert!(columns.is_flagged(field, Flag::Exists, LocalDocId(far)).expect("memory does not fail"));

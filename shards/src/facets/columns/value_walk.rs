@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use roaring::RoaringBitmap;
 use storage_engine::TreeId;
 
+use super::cuts::Cut;
 use super::keys;
 use super::reader::{Columns, decode_block, decode_point};
 use super::store::ColumnError;
@@ -51,6 +52,16 @@ impl ValueWalk {
         let from = start(field, descending);
         let tree = Some(FACET_NUMBERS);
         Self { field, descending, tree, from, current: Vec::new(), documents: RoaringBitmap::new() }
+    }
+
+    /// At a cut.
+    pub fn from(field: FieldId, descending: bool, cut: &Cut) -> Self {
+        let (tree, from) = match &cut.0 {
+            Some(FieldValue::Number(bits)) => (Some(FACET_NUMBERS), keys::number(field, *bits)),
+            Some(FieldValue::String(value)) => (Some(FACET_STRINGS), keys::string(field, value)),
+            None => (None, Vec::new()),
+        };
+        Self { tree, from, ..Self::new(field, descending) }
     }
 
     /// Reads on for about `effort` entries, and calls `value` for each value that was read to its end. Gives the effort it took;
@@ -113,7 +124,7 @@ fn start(field: FieldId, descending: bool) -> Vec<u8> {
     }
 }
 
-fn value_of(tree: TreeId, key: &[u8]) -> Result<FieldValue, ColumnError> {
+pub(super) fn value_of(tree: TreeId, key: &[u8]) -> Result<FieldValue, ColumnError> {
     let value = match tree == FACET_NUMBERS {
         true => {
             key.get(2..).and_then(|rest| rest.first_chunk()).map(|bits| FieldValue::Number(u64::from_be_bytes(*bits)))
@@ -157,8 +168,9 @@ impl Columns<'_> {
     ) -> Result<(), ColumnError> {
         let (Some(first), Some(last)) = (documents.first(), documents.last()) else { return Ok(()) };
         if documents.len() == 1 || (last - first) as usize / SCAN_SPARSITY > documents.len() {
+            let mut look_up = self.store.look_up(tree);
             for (at, document) in documents.iter().enumerate() {
-                if let Some(bytes) = self.store.get(tree, &key_of(LocalDocId(*document)))? {
+                if let Some(bytes) = look_up(&key_of(LocalDocId(*document)))? {
                     each(at, bytes)?;
                 }
             }

@@ -205,12 +205,12 @@ impl Counter<'_> {
             all.numbers.push(*bits);
             Ok(go_on(all.numbers.len()))
         };
-        self.columns.walk_numbers(field, false, &mut visit, self.pace).await?;
+        self.columns.walk_numbers((field, false), None, &mut visit, self.pace).await?;
         let mut visit = |value: &str, _: RoaringBitmap| {
             all.strings.push(value.into());
             Ok(go_on(all.strings.len()))
         };
-        self.columns.walk_strings(field, false, &mut visit, self.pace).await?;
+        self.columns.walk_strings((field, false), None, &mut visit, self.pace).await?;
         Ok(Some(all).filter(AllValues::are_few))
     }
 }

@@ -8,7 +8,7 @@ mod top;
 
 pub use keys::{SortKey, SortKeys, SortValue, sort_keys};
 pub use parse::{check_sort, check_sort_points, check_sort_rule, parse_sort, parse_sort_parameter};
-pub use top::{SortMode, sorted_page};
+pub use top::{SortMode, sort_marks, sorted_page, sorted_page_behind};
 
 use crate::facets::geo::GeoPoint;
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use storage_engine::vector::Unpaced;
 
 use super::*;
+use crate::facets::columns::{FieldOrder, Mark};
 use crate::facets::test_support::{Facets, Pauses, filterable};
 use crate::facets::{FacetSource, extract::FieldFacts};
 use crate::fields::FieldsMap;
@@ -278,6 +279,20 @@ proptest! {
         let chosen: Vec<_> = fields.iter().copied().zip([directions.0, directions.1]).collect();
         let criteria: Vec<_> = chosen.iter().map(|(field, descending)| SortCriterion::field(*field, *descending)).collect();
         let mut expected = naive(&facets, &chosen, &candidates, mode);
+        if let ([(name, descending)], SortMode::Documents) = (&*chosen, mode)
+            && let Some(field) = facets.fields.id(name)
+        {
+            let order = FieldOrder { field, descending: *descending, twice: true };
+            let held = facets.columns().held_by(facets.resident_fields());
+            let marks = block_on(held.marks(order, &candidates, (1000, u64::MAX), &Unpaced)).expect("memory does not fail");
+            for Mark { cut, before } in marks.expect("enough was read") {
+                let page = sorted_page_behind(&facets, &criteria, &cut, (&candidates, limit), &Unpaced);
+                let (page, passed) = block_on(page).expect("memory does not fail").expect("one field decides");
+                prop_assert_eq!(passed, before);
+                let behind: Vec<u32> = expected.iter().copied().skip(before as usize).take(limit).collect();
+                prop_assert_eq!(page.iter().map(|(_, document)| document.0).collect::<Vec<_>>(), behind);
+            }
+        }
         expected.truncate(limit);
         let read = block_on(top::read(&keys::KeyReader::new(&facets, &criteria), &candidates, limit, (mode, &Unpaced))).expect("memory does not fail");
         let numbers = |page: &[(SortKeys, LocalDocId)]| page.iter().map(|(_, document)| document.0).collect::<Vec<_>>();

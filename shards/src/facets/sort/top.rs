@@ -8,7 +8,7 @@ use storage_engine::vector::Pace;
 
 use super::SortCriterion;
 use super::keys::{KeyReader, SortKey, SortKeys, Target};
-use crate::facets::columns::{ColumnError, Columns, Flag};
+use crate::facets::columns::{ColumnError, Columns, Cut, FieldOrder, FieldValue, Flag, Mark};
 use crate::facets::source::FacetSource;
 use crate::ids::{FieldId, LocalDocId};
 
@@ -45,6 +45,45 @@ pub async fn sorted_page(
     read(&KeyReader::new(source, criteria), candidates, limit, (mode, pace)).await
 }
 
+/// Marks along the order of the documents routes, see [`Columns::marks`]; `None` where there are none, also where places do not
+/// follow from one field.
+pub async fn sort_marks(
+    source: &dyn FacetSource,
+    criteria: &[SortCriterion],
+    candidates: &RoaringBitmap,
+    page_end: u64,
+    pace: &dyn Pace,
+) -> Result<Option<Vec<Mark>>, ColumnError> {
+    let Some(order) = only_order(source, criteria) else { return Ok(None) };
+    source.columns().held_by(source.resident_fields()).marks(order, candidates, (page_end, page_end), pace).await
+}
+
+/// As [`sorted_page`] on the documents routes, without the places before a cut; and how many these are. `None` where there are no
+/// marks.
+pub async fn sorted_page_behind(
+    source: &dyn FacetSource,
+    criteria: &[SortCriterion],
+    cut: &Cut,
+    (candidates, limit): (&RoaringBitmap, usize),
+    pace: &dyn Pace,
+) -> Result<Option<(Vec<(SortKeys, LocalDocId)>, u64)>, ColumnError> {
+    let Some(order) = only_order(source, criteria) else { return Ok(None) };
+    let columns = source.columns().held_by(source.resident_fields());
+    let (mode, rest) = (SortMode::Documents, KeyReader::new(source, &[]));
+    let before = columns.before(order, cut, candidates, pace).await?;
+    let behind = Some((cut, &before.documents));
+    let walk =
+        Walk { columns, field: order.field, descending: order.descending, behind, candidates, rest, limit, mode };
+    Ok(Some((walk.run(pace).await?, before.count)))
+}
+
+/// The field that alone decides the order, if one does.
+fn only_order(source: &dyn FacetSource, criteria: &[SortCriterion]) -> Option<FieldOrder> {
+    let (first, rest) = KeyReader::new(source, criteria).split_first();
+    let Some((Target::Field(Some(field)), descending)) = first.filter(|_| rest.is_empty()) else { return None };
+    Some(FieldOrder { field, descending, twice: true })
+}
+
 /// Walks the values of the first criterion; `None` if that is not a field of the index.
 pub(super) async fn walk(
     source: &dyn FacetSource,
@@ -56,7 +95,7 @@ pub(super) async fn walk(
     let (first, rest) = KeyReader::new(source, criteria).split_first();
     let Some((Target::Field(Some(field)), descending)) = first else { return Ok(None) };
     let columns = source.columns();
-    let walk = Walk { columns, field, descending, candidates, rest, limit, mode };
+    let walk = Walk { columns, field, descending, behind: None, candidates, rest, limit, mode };
     walk.run(pace).await.map(Some)
 }
 
@@ -120,6 +159,8 @@ struct Walk<'c> {
     columns: Columns<'c>,
     field: FieldId,
     descending: bool,
+    /// Where to begin, and the documents that come before with values of the same kind.
+    behind: Option<(&'c Cut, &'c RoaringBitmap)>,
     candidates: &'c RoaringBitmap,
     /// The other criteria.
     rest: KeyReader<'c>,
@@ -183,28 +224,38 @@ impl Walk<'_> {
 
     /// The first groups, with at least `wanted` documents if there are so many; and whether there are no others.
     async fn groups(&self, wanted: u64, pace: &dyn Pace) -> Result<(Vec<Group>, bool), ColumnError> {
-        let (columns, field, descending) = (self.columns, self.field, self.descending);
-        let mut met = Met { groups: Vec::new(), remaining: self.candidates.clone(), missing: wanted };
+        let (columns, order, descending) = (self.columns, (self.field, self.descending), self.descending);
+        let from = self.behind.map(|(cut, _)| cut);
+        let mut met = Met { groups: Vec::new(), remaining: self.remaining(false), missing: wanted };
         let mut visit =
             |bits: &u64, documents: RoaringBitmap| Ok(met.take(SortKey::of_bits(*bits, descending), documents));
-        columns.walk_numbers(field, descending, &mut visit, pace).await?;
+        columns.walk_numbers(order, from, &mut visit, pace).await?;
         if self.mode == SortMode::Documents {
-            met.remaining = self.candidates.clone();
+            met.remaining = self.remaining(true);
         }
         if met.missing > 0 {
             let mut visit =
                 |value: &str, documents: RoaringBitmap| Ok(met.take(SortKey::string(value, descending), documents));
-            columns.walk_strings(field, descending, &mut visit, pace).await?;
+            columns.walk_strings(order, from, &mut visit, pace).await?;
         }
         if met.missing == 0 {
             return Ok((met.groups, false));
         }
         let without = match self.mode {
             SortMode::Search => std::mem::take(&mut met.remaining),
-            SortMode::Documents => self.candidates - columns.flagged(field, Flag::Exists)?,
+            SortMode::Documents => self.candidates - columns.flagged(self.field, Flag::Exists)?,
         };
         met.push(SortKey::Missing, without);
         Ok((met.groups, true))
+    }
+
+    /// The candidates that may come with a number, or with a string.
+    fn remaining(&self, of_strings: bool) -> RoaringBitmap {
+        match self.behind {
+            Some((Cut(Some(FieldValue::Number(_))), before)) if !of_strings => self.candidates - before,
+            Some((Cut(Some(FieldValue::String(_))), before)) if of_strings => self.candidates - before,
+            _ => self.candidates.clone(),
+        }
     }
 
     /// Appends the documents of a group, as far as the page has room.
