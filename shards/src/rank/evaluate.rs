@@ -1,6 +1,7 @@
 //! The cost tuples of the documents of a bucket, chunk by chunk.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use super::cost::{
 use super::paths::{Path, Step};
 use super::plan::{Costs, RankPlan};
 use super::rules::Rule;
-use super::slots::{Chunk, Side, Slot, common_fields, gather, gather_word};
-use crate::query::{Node, TermSource};
+use super::slots::{Chunk, Gathered, Side, Slot, common_fields, gather, gather_word};
+use crate::query::{Node, TermSource, WordCounts};
 
 /// The match types of the exact-attribute rule, as costs.
 const EXACT_MATCH: u32 = 0;
@@ -112,6 +113,19 @@ impl Evaluator {
         self.paths.len()
     }
 
+    /// The least costs that a document may have here.
+    pub fn least(&self) -> Option<Costs> {
+        let of = |path: &PathPlan| {
+            let costs = self.rules.iter().map(|rule| match rule {
+                Rule::Words => path.words,
+                Rule::Typo => path.typos,
+                _ => 0,
+            });
+            costs.collect::<Costs>()
+        };
+        self.paths.iter().map(of).min()
+    }
+
     /// The path of a number that [`Evaluated`] names.
     pub fn path(&self, number: usize) -> &Path {
         &self.paths[number].path
@@ -124,7 +138,7 @@ impl Evaluator {
         for (index, doc) in docs.iter().enumerate() {
             let mut paths = Vec::new();
             for (number, path) in self.paths_of(*doc) {
-                let found = self.costs(path, &facts, index, *doc, [None, None]);
+                let found = self.costs((path, &self.rules), &facts, index, *doc, [None, None]);
                 paths.extend(found.map(|(costs, exact)| (number, costs, exact)));
             }
             if let Some(costs) = paths.iter().map(|(_, costs, _)| costs).min().cloned() {
@@ -148,7 +162,8 @@ impl Evaluator {
             let (index, doc) = (at, &docs[place]);
             let mut best: Option<Costs> = None;
             for (_, path) in self.paths_of(*doc) {
-                if let Some((costs, _)) = self.costs(path, &facts, index, *doc, [bar, best.as_deref()]) {
+                let bars = [bar, best.as_deref()];
+                if let Some((costs, _)) = self.costs((path, &self.rules), &facts, index, *doc, bars) {
                     best = Some(costs);
                 }
             }
@@ -159,27 +174,64 @@ impl Evaluator {
         found
     }
 
-    /// For a bucket of one path with one node, as for every query of one word: the documents that hold their own against the
-    /// bar under the first rules that look at places, found in one pass over unsorted occurrences.
-    fn survivors(&self, docs: &[u32], bar: &[u32]) -> Option<(Vec<u32>, Facts)> {
-        let ([path], [(at, class)], []) = (&*self.paths, &*self.wanted_slots, &*self.wanted_words) else { return None };
+    /// The costs of the documents of a chunk under the first `count` rules only, for those that may come before `bar`, as in
+    /// [`Self::below`]; each with its place in the chunk.
+    pub fn first_costs(&self, docs: &[u32], count: usize, bar: Option<&[u32]>) -> Vec<(usize, Costs)> {
+        let rules = &self.rules[..count];
+        if let Some((path, node)) = self.only_node().filter(|_| rules.iter().copied().all(is_of_places)) {
+            let (_, places) = self.places(docs);
+            let costs = places.iter().map(|place| {
+                let costs = rules.iter().map(|rule| cost_at(*rule, path, node, *place).unwrap_or(0));
+                costs.collect::<Costs>()
+            });
+            let may_tie = |bar: &[u32], costs: &Costs| bar.len() < costs.len() && costs.starts_with(bar);
+            let passes = |costs: &Costs| bar.is_none_or(|bar| costs.as_slice() < bar || may_tie(bar, costs));
+            return costs.enumerate().filter(|(_, costs)| passes(costs)).collect();
+        }
+        let facts = self.gather(docs);
+        let mut found = Vec::with_capacity(docs.len());
+        for (index, doc) in docs.iter().enumerate() {
+            let mut best: Option<Costs> = None;
+            for (_, path) in self.paths_of(*doc) {
+                if let Some((costs, _)) = self.costs((path, rules), &facts, index, *doc, [bar, best.as_deref()]) {
+                    best = Some(costs);
+                }
+            }
+            found.extend(best.map(|costs| (index, costs)));
+        }
+        found
+    }
+
+    /// The path and the node of a bucket of one path with one node, as for every query of one word, of which nothing but one list
+    /// of occurrences is looked at.
+    fn only_node(&self) -> Option<(&PathPlan, &Node)> {
+        let ([path], [(at, _)], []) = (&*self.paths, &*self.wanted_slots, &*self.wanted_words) else { return None };
         let [_] = &*path.nodes else { return None };
-        let node = &self.plan.graph.nodes[*at];
+        Some((path, &self.plan.graph.nodes[*at]))
+    }
+
+    /// For such a bucket the occurrences in a chunk, in no particular order, and the attribute-rank and word-position costs of its
+    /// documents.
+    fn places(&self, docs: &[u32]) -> (Gathered, Vec<(u32, u32)>) {
+        let (at, class) = self.wanted_slots[0];
+        let node = &self.plan.graph.nodes[at];
         let set = RoaringBitmap::from_sorted_iter(docs.iter().copied()).unwrap_or_default();
         let chunk = Chunk { docs, set: &set };
-        let mut gathered = gather(&self.plan, &*self.source, &self.node_docs, *at, *class, &chunk);
+        let gathered = gather(&self.plan, &*self.source, &self.node_docs, at, class, &chunk);
         let place = (node.word_position(), node.len);
         let costs = place_costs(gathered.heads(), docs.len(), place, &self.plan.fields, self.plan.weights);
-        let loses = |(rank, position): (u32, u32)| {
-            for (rule, limit) in self.rules.iter().zip(bar) {
-                let cost = match rule {
-                    Rule::Words => path.words,
-                    Rule::Typo => path.typos,
-                    Rule::Proximity => u32::from(node.len) - 1,
-                    Rule::AttributeRank => rank,
-                    Rule::WordPosition => position,
-                    _ => return false,
-                };
+        (gathered, costs)
+    }
+
+    /// For such a bucket the documents that hold their own against the bar under the first rules that look at places, found in
+    /// one pass over unsorted occurrences.
+    fn survivors(&self, docs: &[u32], bar: &[u32]) -> Option<(Vec<u32>, Facts<'_>)> {
+        let (path, node) = self.only_node()?;
+        let (mut gathered, costs) = self.places(docs);
+        let least_from = least_from(bar, self.rules.len());
+        let loses = |place: (u32, u32)| {
+            for (at, (rule, limit)) in self.rules.iter().zip(bar).enumerate() {
+                let Some(cost) = cost_at(*rule, path, node, place) else { return at >= least_from };
                 if cost != *limit {
                     return cost > *limit;
                 }
@@ -189,7 +241,7 @@ impl Evaluator {
         let kept: Vec<u32> = (0..docs.len() as u32).filter(|index| !loses(costs[*index as usize])).collect();
         gathered.keep(&kept, docs.len());
         let slot = gathered.into_slot(kept.len());
-        Some((kept, Facts { slots: vec![slot], words: Vec::new() }))
+        Some((kept, self.facts(vec![slot], Vec::new())))
     }
 
     fn paths_of(&self, doc: u32) -> impl Iterator<Item = (usize, &PathPlan)> {
@@ -197,7 +249,11 @@ impl Evaluator {
         self.paths.iter().enumerate().filter(move |(_, path)| single || path.docs.contains(doc))
     }
 
-    fn gather(&self, docs: &[u32]) -> Facts {
+    fn facts(&self, slots: Vec<Slot>, words: Vec<Option<Side>>) -> Facts<'_> {
+        Facts { slots, words, counts: RefCell::new(self.source.word_counts()) }
+    }
+
+    fn gather(&self, docs: &[u32]) -> Facts<'_> {
         let set = RoaringBitmap::from_sorted_iter(docs.iter().copied()).unwrap_or_default();
         let chunk = Chunk { docs, set: &set };
         let (plan, source) = (&self.plan, &*self.source);
@@ -209,24 +265,24 @@ impl Evaluator {
             let phrase = plan.graph.nodes[*node].derivations.phrase.as_ref()?;
             Some(gather_word(plan, source, phrase.0.get(*place)?.as_ref()?, &chunk))
         };
-        Facts { slots: slots.collect(), words: self.wanted_words.iter().map(word).collect() }
+        self.facts(slots.collect(), self.wanted_words.iter().map(word).collect())
     }
 
     /// The costs of a document on a path, and which of its nodes the rule of exact words found as typed: after it these stand
     /// for the typed word only. `None` when the costs do not come before each of the bars.
     fn costs(
         &self,
-        path: &PathPlan,
-        facts: &Facts,
+        (path, rules): (&PathPlan, &[Rule]),
+        facts: &Facts<'_>,
         index: usize,
         doc: u32,
         bars: [Option<&[u32]>; 2],
     ) -> Option<(Costs, NodeSet)> {
-        // Those that were met exactly so far.
-        let mut bars = bars;
+        // Those that were met exactly so far, each with the number of costs behind which no document can come before it.
+        let mut bars = bars.map(|bar| bar.map(|bar| (bar, least_from(bar, rules.len()))));
         let mut reading = Reading { facts, path, classed: !self.rules.contains(&Rule::Typo), exact: 0, index };
         let mut costs = Costs::new();
-        for rule in &self.rules {
+        for rule in rules {
             let cost = match rule {
                 Rule::Words => path.words,
                 Rule::Typo => {
@@ -248,19 +304,22 @@ impl Evaluator {
                 Rule::Vector | Rule::Sort(_) => continue,
             };
             for bar in &mut bars {
-                match bar.and_then(|bar| bar.get(costs.len())) {
+                match bar.and_then(|(bar, _)| bar.get(costs.len())) {
                     Some(limit) if cost > *limit => return None,
                     Some(limit) if cost == *limit => {}
                     _ => *bar = None,
                 }
             }
             costs.push(cost);
+            if bars.iter().flatten().any(|(_, from)| costs.len() >= *from) {
+                return None;
+            }
         }
         bars.iter().all(Option::is_none).then_some((costs, reading.exact))
     }
 
     /// The nodes that are in the document as typed.
-    fn exact_nodes(&self, reading: &Reading<'_>) -> NodeSet {
+    fn exact_nodes(&self, reading: &Reading<'_, '_>) -> NodeSet {
         let is_exact = |node: &PathNode| {
             let heads = reading.slot(node).map_or(&[][..], |slot| slot.heads(reading.index));
             self.plan.graph.nodes[node.at].derivations.phrase.is_some()
@@ -270,7 +329,7 @@ impl Evaluator {
         nodes.filter(|(_, node)| is_exact(node)).fold(0, |set, (number, _)| set | 1 << number)
     }
 
-    fn sum(&self, reading: &Reading<'_>, cost: impl Fn(&Node, &[Occurrence]) -> u32) -> u32 {
+    fn sum(&self, reading: &Reading<'_, '_>, cost: impl Fn(&Node, &[Occurrence]) -> u32) -> u32 {
         let numbers = 0..reading.path.nodes.len();
         numbers
             .map(|number| {
@@ -280,7 +339,7 @@ impl Evaluator {
             .sum()
     }
 
-    fn proximity(&self, reading: &Reading<'_>) -> u32 {
+    fn proximity(&self, reading: &Reading<'_, '_>) -> u32 {
         let mut cost = 0;
         let mut before: Option<&Node> = None;
         for (number, at) in reading.path.nodes.iter().enumerate() {
@@ -295,8 +354,22 @@ impl Evaluator {
         cost
     }
 
-    fn exact_attribute(&self, reading: &Reading<'_>, doc: u32) -> u32 {
+    fn exact_attribute(&self, reading: &Reading<'_, '_>, doc: u32) -> u32 {
         let Some(exact) = &reading.path.exact else { return NO_EXACT_MATCH };
+        let mut counts = reading.facts.counts.borrow_mut();
+        let mut covers = |field| counts(doc, field).is_some_and(|count| u32::from(count) == exact.covered);
+        if let [(ExactWord::Typed(number), position)] = &*exact.words {
+            // Most queries have one word, and this is asked of more documents than anything else.
+            let list = reading.slot(&reading.path.nodes[*number]).map_or(&[][..], |slot| slot.heads(reading.index));
+            let typed = || list.iter().filter(|o| o.has(TYPED));
+            let mut fields = typed().filter(|o| o.has(SEARCHED)).map(|o| o.field()).peekable();
+            if fields.peek().is_none() || !typed().any(|o| rounded(o.position()) == rounded(*position)) {
+                return NO_EXACT_MATCH;
+            }
+            let mut last = None;
+            let is_covered = fields.any(|field| last.replace(field) != Some(field) && covers(field));
+            return if is_covered { EXACT_MATCH } else { MATCHES_START };
+        }
         let mut lists = smallvec::SmallVec::<[_; 10]>::new();
         for (word, position) in &exact.words {
             let list = match word {
@@ -315,10 +388,9 @@ impl Evaluator {
             lists.push(list);
         }
         let fields = common_fields(&lists);
-        let covers = |field| self.source.word_count(doc, field).is_some_and(|count| u32::from(count) == exact.covered);
         match fields.is_empty() {
             true => NO_EXACT_MATCH,
-            false if fields.into_iter().any(covers) => EXACT_MATCH,
+            false if fields.into_iter().any(&mut covers) => EXACT_MATCH,
             false => MATCHES_START,
         }
     }
@@ -407,14 +479,16 @@ fn number_of<T: PartialEq>(list: &mut Vec<T>, wanted: T) -> usize {
 }
 
 /// What was read for one chunk, by the numbers of what was wanted.
-struct Facts {
+struct Facts<'s> {
     slots: Vec<Slot>,
     words: Vec<Option<Side>>,
+    /// Looked at where a rule needs it.
+    counts: RefCell<Box<WordCounts<'s>>>,
 }
 
 /// One document on one path, as a rule sees it.
-struct Reading<'f> {
-    facts: &'f Facts,
+struct Reading<'f, 's> {
+    facts: &'f Facts<'s>,
     path: &'f PathPlan,
     classed: bool,
     /// Nodes that were found as typed.
@@ -422,7 +496,7 @@ struct Reading<'f> {
     index: usize,
 }
 
-impl<'f> Reading<'f> {
+impl<'f> Reading<'f, '_> {
     fn slot(&self, node: &PathNode) -> Option<&'f Slot> {
         let number = if self.classed { node.classed } else { node.any };
         number.map(|number| &self.facts.slots[number])
@@ -445,6 +519,32 @@ impl<'f> Reading<'f> {
     fn tails(&self, number: usize, node: &Node) -> Cow<'f, [Occurrence]> {
         let slot = self.slot(&self.path.nodes[number]);
         self.seen(slot.map_or(&[], |slot| slot.tails(self.index)), number, node)
+    }
+}
+
+/// From which of the costs on nothing comes before `bar` that is equal to it so far, since the rest of it is the least there is;
+/// `usize::MAX` where that is no cost, or where the bar is shorter than the costs so that equal ones pass.
+fn least_from(bar: &[u32], costs: usize) -> usize {
+    match bar.len() == costs {
+        true => bar.iter().rposition(|cost| *cost > 0).map_or(0, |last| last + 1),
+        false => usize::MAX,
+    }
+}
+
+/// Whether the cost under a rule follows from the places of a path's only node, or from the path.
+fn is_of_places(rule: Rule) -> bool {
+    matches!(rule, Rule::Words | Rule::Typo | Rule::Proximity | Rule::AttributeRank | Rule::WordPosition)
+}
+
+/// The cost under such a rule, given those under the two rules that look at places; `None` under another.
+fn cost_at(rule: Rule, path: &PathPlan, node: &Node, (rank, position): (u32, u32)) -> Option<u32> {
+    match rule {
+        Rule::Words => Some(path.words),
+        Rule::Typo => Some(path.typos),
+        Rule::Proximity => Some(u32::from(node.len) - 1),
+        Rule::AttributeRank => Some(rank),
+        Rule::WordPosition => Some(position),
+        _ => None,
     }
 }
 

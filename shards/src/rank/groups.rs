@@ -14,7 +14,7 @@ use roaring::RoaringBitmap;
 use super::plan::{RankPlan, SortBy, SortValue};
 use super::runs::Runs;
 use super::sort_source::SortSource;
-use crate::facets::columns::{RingStep, RingWalk, ValueWalk};
+use crate::facets::columns::{Cut, RingStep, RingWalk, ValueWalk};
 
 /// Documents whose values are read and sorted in one step.
 pub const RUN_DOCS: usize = if cfg!(test) { 3 } else { 256 };
@@ -45,8 +45,10 @@ struct Piece {
 
 /// Groups, made in steps.
 pub struct Groups {
-    /// What is not grouped yet at all.
-    candidates: Option<Rc<RoaringBitmap>>,
+    /// What is not grouped yet at all, and the values under rules that come before and by which all of it is equal.
+    candidates: Option<(Vec<SortValue>, Rc<RoaringBitmap>)>,
+    /// Where the values of the first rule are walked from, if not from the best on.
+    from: Option<Cut>,
     /// Documents of groups that were not taken yet.
     left: u64,
     /// Documents that are equal under as many rules as are below them.
@@ -110,7 +112,17 @@ struct Read {
 impl Groups {
     /// Nothing is read yet.
     pub fn new(candidates: Rc<RoaringBitmap>) -> Self {
-        Self { left: candidates.len(), candidates: Some(candidates), levels: Vec::new(), ready: None }
+        Self::under(Vec::new(), candidates)
+    }
+
+    /// The same for documents that are equal under the first rules, with their values under these.
+    pub fn under(sorts: Vec<SortValue>, docs: Rc<RoaringBitmap>) -> Self {
+        Self { left: docs.len(), candidates: Some((sorts, docs)), from: None, levels: Vec::new(), ready: None }
+    }
+
+    /// The same for documents of which none has a value before the cut under the first rule.
+    pub fn behind(cut: Cut, docs: Rc<RoaringBitmap>) -> Self {
+        Self { from: Some(cut), ..Self::new(docs) }
     }
 
     /// Does a piece of the work for the next group; false when it is ready, or when there is none. Fails when a value cannot be
@@ -119,8 +131,8 @@ impl Groups {
         if self.ready.is_some() {
             return Ok(false);
         }
-        if let Some(candidates) = self.candidates.take() {
-            self.add(Vec::new(), candidates, (plan, sorter, leading_sorts));
+        if let Some((sorts, candidates)) = self.candidates.take() {
+            self.add(sorts, candidates, (plan, sorter, leading_sorts));
             return Ok(self.ready.is_none());
         }
         let Some(level) = self.levels.last_mut() else { return Ok(false) };
@@ -183,7 +195,7 @@ impl Groups {
         let budget = usize::try_from(docs.len() / CANDIDATES_PER_ENTRY).unwrap_or(usize::MAX);
         let way = if docs.len() <= READ_DOCS {
             Way::Read(Read::default())
-        } else if let Some(walk) = sorter.walk(by) {
+        } else if let Some(walk) = sorter.walk(by, self.from.as_ref().filter(|_| sorts.is_empty())) {
             Way::Walk(Walk { walk: Some(walk), budget, met: VecDeque::new() })
         } else if let Some(walk) = sorter.rings(by) {
             Way::Rings(Rings { walk, budget: budget.max(RINGS_ENTRIES), ring: None })

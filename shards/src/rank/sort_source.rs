@@ -3,7 +3,7 @@
 use roaring::RoaringBitmap;
 
 use super::plan::{SortBy, SortValue};
-use crate::facets::columns::{RingStep, RingWalk, ValueWalk};
+use crate::facets::columns::{Cut, RingStep, RingWalk, ValueWalk};
 use crate::facets::distinct::GroupValue;
 
 /// The values that documents of a partition are sorted by.
@@ -11,9 +11,9 @@ pub trait SortSource {
     /// For each of `docs` (local numbers, rising) its value under the criterion. Fails when the partition cannot be read.
     fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Result<Vec<SortValue>, String>;
 
-    /// Starts to walk the values of the criterion in its order; `None` where they are in no order.
-    fn walk(&self, by: &SortBy) -> Option<ValueWalk> {
-        let _ = by;
+    /// Starts to walk the values of the criterion in its order, from a cut on if one is given; `None` where they are in no order.
+    fn walk(&self, by: &SortBy, from: Option<&Cut>) -> Option<ValueWalk> {
+        let _ = (by, from);
         None
     }
 

@@ -296,21 +296,28 @@ mod partitions {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-        /// Hits, their order, their scores and the total are the same on one partition and on several, whole or cut short.
+        /// Hits, their order, their scores and the total are the same on one partition and on several, whole or cut short, and
+        /// wherever a sort rule stands.
         #[test]
         fn the_number_of_partitions_changes_nothing(
-            docs in proptest::collection::vec((text(), text()), 0..25),
+            docs in proptest::collection::vec((text(), text(), proptest::option::of(0..6u8)), 0..25),
+            (sorts, descending, place) in (any::<bool>(), any::<bool>(), 0usize..7),
             query in proptest::collection::vec(word(), 1..5),
             last in proptest::bool::ANY,
             weighted in proptest::bool::ANY,
             wanted in 1usize..30,
         ) {
             let docs: Vec<Value> =
-                docs.into_iter().enumerate().map(|(id, (a, b))| json!({"id": id, "a": a, "b": b})).collect();
+                docs.into_iter().enumerate().map(|(id, (a, b, n))| json!({"id": id, "a": a, "b": b, "n": n})).collect();
             let strategy = if last { MatchingStrategy::Last } else { MatchingStrategy::All };
             let mut search = Search { strategy, ..Search::over(&docs) };
             if weighted {
                 search.settings.searchable_attributes = vec!["b".into(), "a".into()];
+            }
+            if sorts {
+                search.sort = vec![SortBy::Field { name: "n".into(), descending }];
+                search.settings.ranking_rules.retain(|rule| rule != "sort");
+                search.settings.ranking_rules.insert(place.min(search.settings.ranking_rules.len()), "sort".into());
             }
             let query = query.join(" ");
             let (whole, total) = search.run(&query);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 
 use crate::facets::FacetSource;
-use crate::facets::columns::{DocValues, FieldValue, RingStep, RingWalk, ValueWalk};
-use crate::facets::distinct::{GroupValue, group_values};
+use crate::facets::columns::{Cut, DocValues, FieldValue, RingStep, RingWalk, ValueWalk};
+use crate::facets::distinct::{GroupValue, group_values, groups_of};
 use crate::facets::geo::GeoPoint;
 use crate::facets::normalise::number_of_bits;
 use crate::ids::LocalDocId;
@@ -25,8 +25,18 @@ pub struct ColumnSorter {
 impl SortSource for ColumnSorter {
     fn group_values(&self, docs: &[u32]) -> Result<Option<Vec<Vec<GroupValue>>>, String> {
         let Some(field) = &self.distinct else { return Ok(None) };
-        let values = |doc: &u32| group_values(&*self.source, field, LocalDocId(*doc));
-        docs.iter().map(values).collect::<Result<_, _>>().map(Some).map_err(|error| error.to_string())
+        let mut groups = vec![Vec::new(); docs.len()];
+        let read = match self.source.fields().id(field) {
+            Some(field) if docs.is_sorted() => {
+                self.source.columns().values_of(field, docs, &mut |at, found| groups[at] = groups_of(found))
+            }
+            Some(_) => groups.iter_mut().zip(docs).try_for_each(|(groups, doc)| {
+                *groups = group_values(&*self.source, field, LocalDocId(*doc))?;
+                Ok(())
+            }),
+            None => Ok(()),
+        };
+        read.map(|()| Some(groups)).map_err(|error| error.to_string())
     }
 
     fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Result<Vec<SortValue>, String> {
@@ -51,9 +61,13 @@ impl SortSource for ColumnSorter {
         Ok(values)
     }
 
-    fn walk(&self, by: &SortBy) -> Option<ValueWalk> {
+    fn walk(&self, by: &SortBy, from: Option<&Cut>) -> Option<ValueWalk> {
         let SortBy::Field { name, descending } = by else { return None };
-        Some(ValueWalk::new(self.source.fields().id(name)?, *descending))
+        let field = self.source.fields().id(name)?;
+        Some(match from {
+            Some(cut) => ValueWalk::from(field, *descending, cut),
+            None => ValueWalk::new(field, *descending),
+        })
     }
 
     fn walk_on(

@@ -53,8 +53,8 @@ impl SortSource for Counting {
         self.0.sort_values(by, docs)
     }
 
-    fn walk(&self, by: &SortBy) -> Option<ValueWalk> {
-        self.0.walk(by)
+    fn walk(&self, by: &SortBy, from: Option<&Cut>) -> Option<ValueWalk> {
+        self.0.walk(by, from)
     }
 
     fn walk_on(

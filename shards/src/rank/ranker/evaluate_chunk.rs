@@ -27,6 +27,12 @@ impl Ranker {
     pub(super) fn evaluate_chunk(&mut self, bucket: &mut BucketWork) {
         let until = (bucket.done + self.chunk_docs(bucket)).min(bucket.docs.len());
         let bar = bucket.bar(&self.plan, &self.taken);
+        let least = bar.as_ref().filter(|_| !self.plan.scores).and_then(|_| bucket.evaluator.least());
+        if least.zip(bar.as_ref()).is_some_and(|(least, bar)| bar.len() == least.len() && *bar <= least) {
+            // What was not evaluated yet comes behind what was.
+            (bucket.cut, bucket.done) = (bucket.cut || bucket.done < bucket.docs.len(), bucket.docs.len());
+            return;
+        }
         let docs = &bucket.docs[bucket.done..until];
         bucket.done = until;
         let found = match self.plan.scores {

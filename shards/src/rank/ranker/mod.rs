@@ -1,6 +1,7 @@
 //! Ranks the documents of one partition, best first and only as many as requested, in steps of bounded work.
 
 mod evaluate_chunk;
+mod select;
 mod start_bucket;
 
 use std::rc::Rc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use ahash::AHashSet;
 use roaring::RoaringBitmap;
 
+use self::select::SelectWork;
 use super::bucket::{BucketWork, Found, Order, Taken};
 use super::champions::DecidingTerm;
 use super::classes::NodeDocs;
@@ -18,6 +20,7 @@ use super::plan::{Costs, RankPlan, RankedDoc, SortValue, near};
 use super::rules::Rule;
 use super::score_facts::ScoreFacts;
 use super::sort_source::SortSource;
+use crate::facets::columns::Cut;
 use crate::facets::distinct::GroupValue;
 use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::query::TermSource;
@@ -35,6 +38,8 @@ pub struct RankedPart {
     pub values: Vec<Vec<GroupValue>>,
     /// How many documents the query admits.
     pub candidates: u64,
+    /// How many of them come before all of `docs` but are not there (see [`Ranker::pass_over`]).
+    pub passed: u64,
     /// How many of them no rule can place (see [`Ranker::lost`]); 0 where no scores were asked for.
     pub lost: u64,
     /// Whether `docs` has all that can be returned.
@@ -54,6 +59,8 @@ pub struct Ranker {
     partition_count: u16,
     node_docs: Rc<NodeDocs>,
     candidates: Rc<RoaringBitmap>,
+    /// Those that come before all that is ranked.
+    passed: RoaringBitmap,
     /// Sort rules that come before any graph rule.
     leading_sorts: usize,
     groups: Groups,
@@ -61,6 +68,8 @@ pub struct Ranker {
     bucket: Option<BucketWork>,
     /// What the next bucket waits for.
     list: Option<ListWork>,
+    /// A bucket that is cut to what may be returned of it.
+    select: Option<SelectWork>,
     /// A group that no graph rule orders any further, and its next document.
     plain: Option<(Group, u32)>,
     out: Order,
@@ -117,10 +126,12 @@ impl Ranker {
             node_docs,
             groups: Groups::new(candidates.clone()),
             candidates,
+            passed: RoaringBitmap::new(),
             leading_sorts,
             group: None,
             bucket: None,
             list: None,
+            select: None,
             plain: None,
             out: Order::default(),
             taken: Taken::default(),
@@ -148,6 +159,12 @@ impl Ranker {
         &*self.candidates - whole.next_bucket().map(|bucket| bucket.docs).unwrap_or_default()
     }
 
+    /// Does not rank those candidates that come before a cut of the first rule, which sorts by a field.
+    pub fn pass_over(&mut self, before: RoaringBitmap, cut: Cut) {
+        self.groups = Groups::behind(cut, Rc::new(&*self.candidates - &before));
+        self.passed = before;
+    }
+
     /// Whether there is anything to order by.
     pub fn has_rules(&self) -> bool {
         !self.plan.rules.rules.is_empty()
@@ -160,6 +177,10 @@ impl Ranker {
         }
         if let Some(list) = self.list.take() {
             self.list_chunk(list);
+            return true;
+        }
+        if let Some(work) = self.select.take() {
+            self.select_some(work);
             return true;
         }
         if let Some(mut bucket) = self.bucket.take() {
@@ -218,7 +239,9 @@ impl Ranker {
     /// small things.
     pub fn discard(&mut self) -> bool {
         self.cut |= !self.groups.is_empty();
-        self.groups.discard(SETTLED_DOCS) || self.bucket.as_mut().is_some_and(|bucket| bucket.discard(SETTLED_DOCS))
+        self.groups.discard(SETTLED_DOCS)
+            || self.select.as_mut().is_some_and(|work| work.discard(SETTLED_DOCS))
+            || self.bucket.as_mut().is_some_and(|bucket| bucket.discard(SETTLED_DOCS))
     }
 
     /// The answer. `expired` says that time ran out: what was not ranked follows by document number. Fails when something
@@ -231,6 +254,7 @@ impl Ranker {
         let complete = !expired
             && self.bucket.is_none()
             && self.list.is_none()
+            && self.select.is_none()
             && self.group.is_none()
             && self.plain.is_none()
             && self.out.len() <= wanted
@@ -239,7 +263,7 @@ impl Ranker {
         if expired && self.out.len() < wanted {
             let ranked: RoaringBitmap =
                 self.out.docs.iter().map(|ranked| ranked.doc.local(self.partition_count).0).collect();
-            let rest = &*self.candidates - &ranked;
+            let rest = &*self.candidates - ranked - &self.passed;
             let costs: Costs = self.plan.rules.rules.iter().filter(|rule| rule.is_graph()).map(|_| 0).collect();
             let sorts = vec![SortValue::Missing; self.plan.rules.sorts.len()];
             let rest: Vec<u32> = rest.iter().take(wanted - self.out.len()).collect();
@@ -257,9 +281,9 @@ impl Ranker {
         let Order { mut docs, mut values } = self.out;
         docs.truncate(wanted);
         values.truncate(wanted);
-        let candidates = self.candidates.len();
+        let (candidates, passed) = (self.candidates.len(), self.passed.len());
         let several_groups = self.several_groups;
-        Ok(RankedPart { docs, values, candidates, lost, complete, several_groups, facts: self.facts })
+        Ok(RankedPart { docs, values, candidates, passed, lost, complete, several_groups, facts: self.facts })
     }
 
     /// How many of the documents found are answered.

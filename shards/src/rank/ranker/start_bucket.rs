@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use roaring::RoaringBitmap;
 
+use super::select::SelectWork;
 use super::{ListWork, Ranker, SETTLED_DOCS};
 use crate::rank::bucket::{BucketWork, Found, Order};
 use crate::rank::champions::{Champions, DecidingTerm, deciding_term, docs_of, list_len};
@@ -36,7 +37,11 @@ impl Ranker {
         }
         // Of the bucket in which the wanted ones end, all may be asked for.
         let wanted = self.plan.wanted.saturating_sub(self.out.len());
-        let docs = bucket.docs.iter().collect();
+        let docs: Vec<u32> = bucket.docs.iter().collect();
+        if let Some(selection) = self.selection(docs.len(), wanted) {
+            self.select = Some(SelectWork::new(selection, docs, evaluator, wanted));
+            return;
+        }
         let wanted = if self.plan.whole_buckets && !self.plan.one_per_group { usize::MAX } else { wanted };
         self.bucket = Some(BucketWork::new(docs, evaluator, wanted, self.plan.one_per_group, self.leading_sorts));
     }

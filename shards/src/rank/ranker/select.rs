@@ -1,0 +1,206 @@
+//! Sorts the documents of a large bucket into classes of equal costs, of which those behind the wanted documents are left out.
+//!
+//! A bucket of which very many documents are wanted is in order then: each class has its documents by number. Where a sort rule
+//! follows on rules about words, groups of equal values are taken, from the best on, of the class in which the wanted documents
+//! end: mostly by walking the field's values, which meets few documents. Only the documents of these groups are then evaluated
+//! and ordered as in any bucket, so that nothing else is read of the others.
+
+use std::rc::Rc;
+
+use roaring::RoaringBitmap;
+
+use super::{Ranker, SETTLED_DOCS};
+use crate::rank::bucket::{BucketWork, Found};
+use crate::rank::evaluate::Evaluator;
+use crate::rank::groups::Groups;
+use crate::rank::plan::{Costs, RankedDoc, SortValue};
+
+/// Buckets of fewer documents are evaluated as they are.
+const DOCS_MIN: usize = if cfg!(test) { 3 } else { 256 };
+/// So is a bucket of fewer documents for each one wanted.
+const DOCS_PER_WANTED: usize = 2;
+/// Where nothing but costs orders a bucket, it is sorted into classes if so many of its documents are wanted.
+const ORDERED_MIN: usize = if cfg!(test) { 2 } else { 256 };
+/// Documents that are moved into the order in one step.
+const ORDERED_DOCS: usize = if cfg!(test) { 2 } else { 1024 };
+/// Documents of which the first costs are found in one step, where there is one path; fewer where there are more.
+const CHUNK_DOCS: usize = if cfg!(test) { 3 } else { 2048 };
+
+/// How documents are selected.
+pub(super) struct Selection {
+    /// Rules about words that come before any later sort rule.
+    costs: usize,
+    /// Sort rules up to the last that follows on these, the leading ones included.
+    sorts: usize,
+    /// Whether nothing but costs orders documents.
+    is_ordered: bool,
+}
+
+/// A bucket of which documents are selected.
+pub(super) struct SelectWork {
+    docs: Vec<u32>,
+    /// How many of them are in a class, or are not wanted.
+    done: usize,
+    evaluator: Evaluator,
+    wanted: usize,
+    costs: usize,
+    sorts: usize,
+    /// Documents of equal costs, best first.
+    classes: Vec<(Costs, Vec<u32>)>,
+    /// The groups of the class in which the wanted documents end.
+    groups: Option<Groups>,
+    selected: Vec<u32>,
+    /// Where nothing but costs orders documents, how many of the classes, and of the documents of the next one, are in the order.
+    ordered: Option<(usize, usize)>,
+}
+
+impl SelectWork {
+    /// Nothing is selected yet.
+    pub fn new(selection: Selection, docs: Vec<u32>, evaluator: Evaluator, wanted: usize) -> Self {
+        let Selection { costs, sorts, is_ordered } = selection;
+        Self {
+            docs,
+            done: 0,
+            evaluator,
+            wanted,
+            costs,
+            sorts,
+            classes: Vec::new(),
+            groups: None,
+            selected: Vec::new(),
+            ordered: is_ordered.then_some((0, 0)),
+        }
+    }
+
+    /// Adds a document to the class of its costs.
+    fn classify(&mut self, doc: u32, costs: Costs) {
+        match self.classes.binary_search_by(|(other, _)| other.as_slice().cmp(costs.as_slice())) {
+            Ok(at) => self.classes[at].1.push(doc),
+            Err(at) => self.classes.insert(at, (costs, vec![doc])),
+        }
+    }
+
+    /// Drops the classes behind the one in which the wanted documents end. Gives the first costs that are too high.
+    fn cut(&mut self) -> Option<Costs> {
+        let mut met = 0;
+        let last = self.classes.iter().position(|(_, docs)| {
+            met += docs.len();
+            met >= self.wanted
+        })?;
+        self.classes.truncate(last + 1);
+        let mut bar = self.classes[last].0.clone();
+        if self.ordered.is_none() {
+            // Equal ones are still to be told apart; otherwise they come too late.
+            *bar.last_mut()? += 1;
+        }
+        Some(bar)
+    }
+
+    /// Frees some of what was read; false when none is left.
+    pub fn discard(&mut self, count: usize) -> bool {
+        self.groups.as_mut().is_some_and(|groups| groups.discard(count))
+    }
+}
+
+impl Ranker {
+    /// How the documents of a bucket of `count` are sorted into classes; `None` where they are evaluated as they are.
+    pub(super) fn selection(&self, count: usize, wanted: usize) -> Option<Selection> {
+        let plan = &self.plan;
+        let rules = &plan.rules.rules[self.leading_sorts..];
+        let costs = rules.iter().take_while(|rule| rule.is_graph()).count();
+        let later = rules[costs..].iter().take_while(|rule| !rule.is_graph()).count();
+        let is_plain = !(plan.scores || plan.whole_buckets || plan.one_per_group) && count >= DOCS_MIN;
+        let is_ordered = plan.rules.sorts.is_empty() && wanted >= ORDERED_MIN;
+        let is_selected =
+            later > 0 && wanted > 0 && count >= wanted.saturating_mul(DOCS_PER_WANTED) && plan.geo_rule().is_none();
+        let fits = is_plain && (is_ordered || is_selected);
+        fits.then_some(Selection { costs, sorts: self.leading_sorts + later, is_ordered })
+    }
+
+    /// Goes on with a selection, and with its bucket once it is done.
+    pub(super) fn select_some(&mut self, mut work: SelectWork) {
+        if work.done < work.docs.len() {
+            self.classify_chunk(&mut work);
+            self.select = Some(work);
+        } else if work.ordered.is_some() {
+            if self.order_some(&mut work) {
+                self.select = Some(work);
+            }
+        } else if work.selected.len() < work.wanted && (work.groups.is_some() || !work.classes.is_empty()) {
+            match self.take_group(&mut work) {
+                Ok(()) => self.select = Some(work),
+                Err(fault) => self.fault = Some(fault),
+            }
+        } else if work.discard(SETTLED_DOCS) {
+            self.select = Some(work);
+        } else {
+            let SelectWork { docs, evaluator, wanted, mut selected, .. } = work;
+            selected.sort_unstable();
+            let cut = selected.len() < docs.len();
+            let mut bucket = BucketWork::new(selected, evaluator, wanted, false, self.leading_sorts);
+            bucket.cut = cut;
+            self.bucket = Some(bucket);
+        }
+    }
+
+    /// Moves some documents of classes into the order; false when there is none, or when enough are there.
+    fn order_some(&mut self, work: &mut SelectWork) -> bool {
+        let Some((class, from)) = work.ordered else { return false };
+        let Some((costs, docs)) = work.classes.get(class).filter(|_| self.out.len() < self.plan.wanted) else {
+            self.cut |= self.out.len() >= self.plan.wanted;
+            return false;
+        };
+        let until = docs.len().min(from + ORDERED_DOCS);
+        for doc in &docs[from..until] {
+            let doc = RankedDoc {
+                doc: self.global(*doc),
+                costs: Costs::from_slice(costs),
+                sorts: Vec::new(),
+                skipped: false,
+            };
+            self.out.push(Found { doc, values: Vec::new() });
+        }
+        work.ordered = Some(if until < docs.len() { (class, until) } else { (class + 1, 0) });
+        true
+    }
+
+    fn classify_chunk(&self, work: &mut SelectWork) {
+        let count = (CHUNK_DOCS / work.evaluator.path_count().max(1)).max(DOCS_MIN);
+        let from = work.done;
+        work.done = (from + count).min(work.docs.len());
+        let bar = work.cut();
+        let least = bar.as_ref().and_then(|_| work.evaluator.least());
+        if least.zip(bar.as_ref()).is_some_and(|(least, bar)| *bar.as_slice() <= least[..work.costs]) {
+            work.done = work.docs.len();
+            return;
+        }
+        let found = work.evaluator.first_costs(&work.docs[from..work.done], work.costs, bar.as_deref());
+        for (at, costs) in found {
+            work.classify(work.docs[from + at], costs);
+        }
+    }
+
+    /// Takes the best class whole, or goes on with its groups where it has more documents than are wanted.
+    fn take_group(&self, work: &mut SelectWork) -> Result<(), String> {
+        let Some(groups) = &mut work.groups else {
+            let (_, docs) = work.classes.remove(0);
+            if work.selected.len() + docs.len() <= work.wanted {
+                work.selected.extend(docs);
+            } else {
+                let docs = RoaringBitmap::from_sorted_iter(docs).unwrap_or_default();
+                let leading: &[SortValue] = self.group.as_ref().map_or(&[], |work| &work.group.sorts);
+                work.groups = Some(Groups::under(leading.to_vec(), Rc::new(docs)));
+            }
+            return Ok(());
+        };
+        if groups.step(&self.plan, &*self.sorter, work.sorts)? {
+            return Ok(());
+        }
+        match groups.pop() {
+            Some(group) => work.selected.extend(&*group.docs),
+            // All were taken.
+            None => work.groups = None,
+        }
+        Ok(())
+    }
+}
