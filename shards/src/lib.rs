@@ -25,6 +25,7 @@ pub mod runtime;
 pub mod search;
 pub mod segments;
 pub mod settings;
+pub(crate) mod sorted_lists;
 pub mod text;
 pub mod timestamp;
 pub mod vectors;

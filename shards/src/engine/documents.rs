@@ -8,13 +8,17 @@ use serde_json::Value;
 use super::catalog_side::partitions;
 use super::listing::{Listed, page_of};
 use super::messages::{Answer, Listing, PartitionQuestion, Place, ReadQuestion};
+use super::search_side::RuntimePacer;
 use super::types::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
 use super::{Engine, answer_as};
 use crate::document::RawDocument;
 use crate::error::UserError;
+use crate::facets::columns::{Cut, DEEP_OFFSET, Mark};
 use crate::facets::sort::{SortKeys, check_sort, check_sort_points};
 use crate::facets::{Filter, SortCriterion, parse_filter, parse_sort};
 use crate::ids::{DocId, LocalDocId, PartitionNo};
+use crate::search::part::free_in_steps;
+use crate::sorted_lists::take_window;
 
 /// How often a read begins anew because the index has moved on too far in the meantime.
 const ATTEMPTS_MAX: u32 = 3;
@@ -97,20 +101,18 @@ impl Engine {
         let count = view.partition_count();
         let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let (offset, limit) = (size(query.offset), size(query.limit));
+        let behind = if among.is_none() { self.cut_before(view, query, &checked).await? } else { None };
+        let before = behind.as_ref().map_or(0, |(_, before)| size(*before));
         // One partition alone knows what to pass over; of several each must name all that may come first.
-        let is_alone = count == 1 && !checked.sort.is_empty();
-        let (skip, wanted) = if is_alone { (offset, limit) } else { (0, offset.saturating_add(limit)) };
+        let is_alone = count == 1 && !checked.sort.is_empty() && behind.is_none();
+        let (skip, wanted) = if is_alone { (offset, limit) } else { (0, offset.saturating_add(limit) - before) };
         let asked = partitions(first(view), count).map(|place| {
-            let from = query.after.map_or(0, |after| {
-                after.local(count).0.saturating_add(u32::from(place.partition <= after.partition(count)))
-            });
             let listing = Listing {
-                from: LocalDocId(from),
                 among: among.as_mut().map(|among| std::mem::take(&mut among[usize::from(place.partition.0)])),
-                filter: checked.filter.clone(),
-                sort: checked.sort.clone(),
+                behind: behind.as_ref().map(|(cut, _)| cut.clone()),
                 skip,
                 limit: wanted,
+                ..listing(&place, count, query, &checked)
             };
             let question = PartitionQuestion::Read(view.epoch, ReadQuestion::List(Box::new(listing)));
             async move {
@@ -118,20 +120,48 @@ impl Engine {
             }
         });
         let asked: Vec<_> = asked.collect();
-        let (mut total, mut merged): (u64, Vec<(SortKeys, DocId)>) = (0, Vec::new());
+        let (mut total, mut before, mut lists): (u64, u64, Vec<Vec<(SortKeys, DocId)>>) = (0, skip as u64, Vec::new());
         let mut numbers = Vec::new();
         for (part, docs) in try_join_all(asked).await? {
             total += part;
             match docs {
                 Listed::Numbers(docs) => numbers.push(docs),
-                Listed::Sorted(docs) => merged.extend(docs),
+                Listed::Sorted(docs, passed) => {
+                    before += passed;
+                    lists.push(docs);
+                }
             }
         }
         if !numbers.is_empty() {
             return Ok((total, page_of(&numbers, offset, limit)));
         }
-        merged.sort();
-        Ok((total, merged.into_iter().skip(offset - skip).take(limit).map(|(_, doc)| doc).collect()))
+        let window = (offset.saturating_sub(size(before)), limit);
+        let page = take_window(&mut lists, window, Ord::cmp).into_iter().map(|(_, doc)| doc).collect();
+        free_in_steps(lists.into_iter().flatten(), &RuntimePacer(self.runtime.clone())).await;
+        Ok((total, page))
+    }
+
+    /// For a page far behind in the order of a field, where its documents begin, and how many come before that at least.
+    async fn cut_before(
+        &self,
+        view: &IndexView,
+        query: &DocumentsQuery,
+        checked: &CheckedQuery,
+    ) -> Result<Option<(Cut, u64)>, EngineError> {
+        let [criterion] = &*checked.sort else { return Ok(None) };
+        if query.offset < DEEP_OFFSET {
+            return Ok(None);
+        }
+        let count = view.partition_count();
+        let page_end = usize::try_from(query.offset.saturating_add(query.limit)).unwrap_or(usize::MAX);
+        let asked = partitions(first(view), count).map(|place| {
+            let listing = Listing { limit: page_end, ..listing(&place, count, query, checked) };
+            let question = PartitionQuestion::Read(view.epoch, ReadQuestion::Marks(Box::new(listing)));
+            async move { answer_as!(self.ask_partition(place, question).await, Answer::Marks(marks) => marks) }
+        });
+        let asked: Vec<_> = asked.collect();
+        let marks: Option<Vec<Vec<Mark>>> = try_join_all(asked).await?.into_iter().collect();
+        Ok(marks.and_then(|marks| Cut::before_page(&marks, criterion.descending, query.offset)))
     }
 
     /// Stored documents, in the order given.
@@ -149,6 +179,22 @@ impl Engine {
         });
         let mut found: BTreeMap<_, _> = try_join_all(asked).await?.into_iter().collect();
         Ok(docs.iter().filter_map(|doc| found.get_mut(&doc.partition(count))?.next()).collect())
+    }
+}
+
+/// A query as one partition sees it, all of it.
+fn listing(place: &Place, count: u16, query: &DocumentsQuery, checked: &CheckedQuery) -> Listing {
+    let from = query
+        .after
+        .map_or(0, |after| after.local(count).0.saturating_add(u32::from(place.partition <= after.partition(count))));
+    Listing {
+        from: LocalDocId(from),
+        among: None,
+        filter: checked.filter.clone(),
+        sort: checked.sort.clone(),
+        behind: None,
+        skip: 0,
+        limit: 0,
     }
 }
 

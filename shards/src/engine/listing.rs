@@ -10,8 +10,8 @@ use crate::ids::{DocId, LocalDocId, PartitionNo};
 pub enum Listed {
     /// Local numbers, where these are the order: all that may be on the page or before it.
     Numbers(RoaringBitmap),
-    /// The first in another order.
-    Sorted(Vec<(SortKeys, DocId)>),
+    /// The first in another order, and how many come before these.
+    Sorted(Vec<(SortKeys, DocId)>, u64),
 }
 
 /// Leaves out the documents behind the first `count`.

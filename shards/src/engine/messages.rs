@@ -10,6 +10,7 @@ use super::listing::Listed;
 use super::types::{Batch, EngineError, IndexView, OpOutcome};
 use crate::document::RawDocument;
 use crate::error::UserError;
+use crate::facets::columns::{Cut, Mark};
 use crate::facets::{Filter, SortCriterion};
 use crate::fields::FieldsMap;
 use crate::ids::{CoreId, DocId, Epoch, LocalDocId, PartitionNo};
@@ -160,6 +161,8 @@ pub enum ReadQuestion {
     },
     /// The first documents of a listing.
     List(Box<Listing>),
+    /// Marks along the order of a listing, to begin it behind one of them.
+    Marks(Box<Listing>),
     /// Stored documents.
     Documents {
         /// Which, in this order.
@@ -191,6 +194,8 @@ pub struct Listing {
     pub sort: Vec<SortCriterion>,
     /// Only documents from this one on.
     pub from: LocalDocId,
+    /// Where to begin in this order, if not with the first.
+    pub behind: Option<Cut>,
     /// Documents to pass over in this partition, where there is an order.
     pub skip: usize,
     /// Documents to name after that.
@@ -226,6 +231,8 @@ pub enum Answer {
     Chosen(Vec<(DocId, String)>),
     /// To [`ReadQuestion::List`]: how many there are, and the first in order.
     Listed(u64, Listed),
+    /// To [`ReadQuestion::Marks`]; `None` where there are none.
+    Marks(Option<Vec<Mark>>),
     /// To [`ReadQuestion::Documents`]: in the order asked for.
     Documents(Vec<RawDocument>),
     /// To [`ReadQuestion::Scan`]: with the number to go on from, if there is more.

@@ -12,7 +12,7 @@ use super::search_side::RuntimePacer;
 use super::{Engine, EngineError};
 use crate::document::RawDocument;
 use crate::document::primary_key::{KeyFinder, is_valid};
-use crate::facets::sort::{SortMode, sorted_page};
+use crate::facets::sort::{SortMode, sort_marks, sorted_page, sorted_page_behind};
 use crate::facets::{FacetSource, Filter};
 use crate::ids::{DocId, LocalDocId};
 use crate::index::draft::stored_number;
@@ -130,6 +130,16 @@ impl Engine {
                 let (total, first) = list(&reader, &listing, &RuntimePacer(self.runtime.clone())).await?;
                 Answer::Listed(total, first)
             }
+            ReadQuestion::Marks(listing) => {
+                let pacer = RuntimePacer(self.runtime.clone());
+                let (among, _) = listed(&reader, &listing, &pacer).await?;
+                let page_end = listing.limit as u64;
+                Answer::Marks(
+                    sort_marks(&*reader, &listing.sort, &among, page_end, &pacer)
+                        .await
+                        .map_err(PartitionError::from)?,
+                )
+            }
             ReadQuestion::Documents { docs, vectors } => {
                 let mut found = Vec::with_capacity(docs.len());
                 let mut checkpoint = Checkpoint::default();
@@ -191,8 +201,12 @@ impl Engine {
     }
 }
 
-/// How many documents a listing has in a partition, and the first of them in order.
-async fn list(reader: &PartitionReader, listing: &Listing, pace: &dyn Pace) -> Result<(u64, Listed), PartitionError> {
+/// The documents of a listing that are in a partition, and how many these are with those before the first one wanted.
+async fn listed(
+    reader: &PartitionReader,
+    listing: &Listing,
+    pace: &dyn Pace,
+) -> Result<(RoaringBitmap, u64), PartitionError> {
     let mut among: RoaringBitmap = match &listing.among {
         Some(docs) => docs.iter().map(|doc| doc.0).filter(|doc| reader.documents().contains(*doc)).collect(),
         None => reader.documents().clone(),
@@ -202,12 +216,24 @@ async fn list(reader: &PartitionReader, listing: &Listing, pace: &dyn Pace) -> R
     }
     let total = among.len();
     among.remove_range(..listing.from.0);
+    Ok((among, total))
+}
+
+/// How many documents a listing has in a partition, and the first of them in order.
+async fn list(reader: &PartitionReader, listing: &Listing, pace: &dyn Pace) -> Result<(u64, Listed), PartitionError> {
+    let (mut among, total) = listed(reader, listing, pace).await?;
     let count = listing.skip.saturating_add(listing.limit);
     if listing.sort.is_empty() {
         keep_first(&mut among, count);
         return Ok((total, Listed::Numbers(among)));
     }
+    if let Some(cut) = &listing.behind
+        && let Some((page, before)) = sorted_page_behind(reader, &listing.sort, cut, (&among, count), pace).await?
+    {
+        let page = page.into_iter().map(|(keys, doc)| (keys, FacetSource::global(reader, doc)));
+        return Ok((total, Listed::Sorted(page.collect(), before)));
+    }
     let page = sorted_page(reader, &listing.sort, &among, count, SortMode::Documents, pace).await?;
     let page = page.into_iter().skip(listing.skip).map(|(keys, doc)| (keys, FacetSource::global(reader, doc)));
-    Ok((total, Listed::Sorted(page.collect())))
+    Ok((total, Listed::Sorted(page.collect(), 0)))
 }

@@ -155,6 +155,8 @@ mod tests {
             filter: filter.map(Arc::new),
             pinned: Arc::default(),
             distinct: None,
+            behind: None,
+            count_groups: false,
             facets: None,
             show: None,
             time_left: std::time::Duration::MAX,

@@ -16,6 +16,7 @@ use crate::ids::DocId;
 use crate::rank::score::Scorer;
 use crate::rank::score_facts::ScoreFacts;
 use crate::rank::{RankPlan, RankedDoc, Rule, SortBy, SortValue};
+use crate::sorted_lists::take_window;
 
 /// What keeps documents out of the merged order.
 #[derive(Clone, Copy)]
@@ -32,6 +33,8 @@ pub(super) struct MergeLimits {
     pub page: (u64, u64),
     /// Whether the total is exact, so that the order is walked to its end whatever the page.
     pub exact: bool,
+    /// Whether only the documents of the page are needed, as long as none is left out in front of it.
+    pub page_only: bool,
     /// Whether it shows in which order documents in front of the page are met: see [`Walk`].
     pub passes_over: bool,
 }
@@ -66,6 +69,8 @@ pub(super) struct Ranked {
     /// What was asked of the partitions.
     pub question: RankQuestion,
     pub docs: Vec<RankedDoc>,
+    /// How many come before these.
+    pub passed: u64,
     pub facts: ScoreFacts,
     pub removed: Removed,
     /// Documents at fixed places, in the order of these.
@@ -73,6 +78,8 @@ pub(super) struct Ranked {
     /// What counts as found, as far as the ranked documents tell.
     pub total: u64,
     pub facets: Option<FacetAnswer>,
+    /// How many documents are left when one of each distinct group is, where that was counted.
+    pub groups: Option<u64>,
     pub expired: bool,
     /// Whether no document is wanted, whatever the partitions have.
     pub unwanted: bool,
@@ -116,6 +123,31 @@ pub(super) async fn merge(
     let admitted: AHashSet<DocId> = replies.iter().flat_map(|reply| reply.pinned.iter().copied()).collect();
     let pins: Vec<PinnedDoc> = pins.iter().filter(|pin| admitted.contains(&pin.doc)).copied().collect();
     let limits = limits.of(plan, candidates + pins.len() as u64);
+    if limits.page_only
+        && !limits.by_groups
+        && limits.threshold.is_none()
+        && pins.is_empty()
+        && plan.geo_rule().is_none()
+    {
+        let (docs, passed, facts) = page_of(plan, &mut replies, limits.page, pacer).await;
+        let shown = replies.into_iter().map(|reply| reply.shown).collect();
+        let (removed, total, unwanted) = (Removed::default(), candidates, limits.counted == 0);
+        let (facets, groups) = (None, None);
+        return Ranked {
+            question,
+            docs,
+            passed,
+            facts,
+            removed,
+            pins,
+            total,
+            facets,
+            groups,
+            expired,
+            unwanted,
+            shown,
+        };
+    }
     let shown = replies.iter_mut().map(|reply| std::mem::take(&mut reply.shown)).collect();
     let (all, facts) = ordered(plan, replies, limits.by_groups, pacer).await;
     let scorer = Scorer::new(plan, &facts);
@@ -162,7 +194,49 @@ pub(super) async fn merge(
     };
     let total = total + pins.len() as u64;
     let unwanted = limits.counted == 0;
-    Ranked { question, docs, facts, removed, pins, total, facets: None, expired, unwanted, shown }
+    Ranked {
+        question,
+        docs,
+        passed: 0,
+        facts,
+        removed,
+        pins,
+        total,
+        facets: None,
+        groups: None,
+        expired,
+        unwanted,
+        shown,
+    }
+}
+
+/// The documents of a page, how many come before them, and what their scores need.
+async fn page_of(
+    plan: &RankPlan,
+    replies: &mut [RankedReply],
+    (offset, limit): (u64, u64),
+    pacer: &dyn Pacer,
+) -> (Vec<RankedDoc>, u64, ScoreFacts) {
+    let passed: u64 = replies.iter().map(|reply| reply.part.passed).sum();
+    let mut facts = ScoreFacts::default();
+    for reply in &mut *replies {
+        facts.add(std::mem::take(&mut reply.part.facts), pacer).await;
+    }
+    let mut lists: Vec<Vec<RankedDoc>> = replies.iter_mut().map(|reply| std::mem::take(&mut reply.part.docs)).collect();
+    let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let window = (size(offset.saturating_sub(passed)), size(limit));
+    let docs = take_window(&mut lists, window, |a, b| order(plan, a, b));
+    free_in_steps(lists.into_iter().flatten(), pacer).await;
+    (docs, offset.max(passed), facts)
+}
+
+/// The order of two documents, those last that were not ranked when time ran out.
+fn order(plan: &RankPlan, a: &RankedDoc, b: &RankedDoc) -> Ordering {
+    match (a.skipped, b.skipped) {
+        (false, false) => plan.compare(a, b),
+        (true, true) => a.doc.cmp(&b.doc),
+        (a, b) => a.cmp(&b),
+    }
 }
 
 /// Goes on, behind the page, with documents in the order of their numbers: these replies are of all of them.
@@ -267,11 +341,7 @@ async fn ordered(
         let docs = reply.part.docs.into_iter();
         lists.push(Box::new(docs.map(move |doc| (doc, values.next().unwrap_or_default()))));
     }
-    let order = |a: &RankedDoc, b: &RankedDoc| match (a.skipped, b.skipped) {
-        (false, false) => plan.compare(a, b),
-        (true, true) => a.doc.cmp(&b.doc),
-        (a, b) => a.cmp(&b),
-    };
+    let order = |a: &RankedDoc, b: &RankedDoc| order(plan, a, b);
     let mut all = match plan.geo_rule() {
         // Within a bucket of distances a list has an order of its own.
         Some(_) => {

@@ -9,6 +9,7 @@ use roaring::RoaringBitmap;
 
 use super::federated::FieldValue;
 use crate::facets::Filter;
+use crate::facets::columns::{Cut, DistinctValues, Mark};
 use crate::facets::distinct::GroupValue;
 use crate::facets::distribution::{FacetCounts, FacetPlan};
 use crate::facets::facet_search::{FacetHits, Spelled};
@@ -38,6 +39,13 @@ pub enum PartQuestion {
     },
     /// The best documents.
     Rank(RankQuestion),
+    /// Where a search may begin for a page far behind: marks along its first rule, which sorts by a field.
+    Marks {
+        /// The search.
+        search: RankQuestion,
+        /// Where the page begins and ends.
+        page: (u64, u64),
+    },
     /// How many documents are left of several searches together, each without those below its threshold and further members
     /// of its distinct groups.
     Narrow {
@@ -145,6 +153,10 @@ pub struct RankQuestion {
     pub pinned: Arc<Vec<DocId>>,
     /// The field whose values are asked for, for `distinct`.
     pub distinct: Option<Arc<str>>,
+    /// Documents that come before this under the first rule, which sorts by a field, are counted but not ranked.
+    pub behind: Option<Cut>,
+    /// Whether to count its groups over all documents that the query admits.
+    pub count_groups: bool,
     /// What to count over all documents that the query admits.
     pub facets: Option<Arc<FacetPlan>>,
     /// Which of the best documents to write out, by their place, and how.
@@ -162,6 +174,8 @@ pub enum PartReply {
     Counts(Vec<u64>),
     /// To [`PartQuestion::Rank`].
     Ranked(Box<RankedReply>),
+    /// To [`PartQuestion::Marks`], in the order of the rule; `None` where a partition has none.
+    Marks(Option<Vec<Mark>>),
     /// To [`PartQuestion::Narrow`]: how many are left, and the counts of their facets.
     Narrowed(u64, Box<FacetCounts>),
     /// To [`PartQuestion::FacetSearch`].
@@ -187,6 +201,8 @@ pub struct RankedReply {
     pub pinned: Vec<DocId>,
     /// Counts of the facets asked for.
     pub facets: Arc<FacetCounts>,
+    /// The distinct groups of all documents that the query admits, where that was asked for and the order does not decide it.
+    pub groups: Option<DistinctValues>,
     /// The documents that [`RankQuestion::show`] asked for.
     pub shown: WrittenHits,
     /// Whether time ran out.

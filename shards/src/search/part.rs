@@ -15,8 +15,8 @@ use super::hybrid;
 use super::hybrid::nearest::{SearchPace, VectorRanking};
 use super::kept_answers::KeptAnswers;
 use super::messages::{MergeLosses, NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply, WrittenHits};
-use crate::facets::columns::ColumnError;
-use crate::facets::distinct::{GroupValue, group_members};
+use crate::facets::columns::{ColumnError, FieldOrder};
+use crate::facets::distinct::{GroupValue, count_groups, group_members};
 use crate::facets::distribution::{FacetCounts, FacetPlan, count_facets};
 use crate::facets::facet_search::{search_facet, spellings};
 use crate::facets::{FacetError, FacetSource, Filter, in_network_shard};
@@ -24,7 +24,7 @@ use crate::format::{FormatPlan, HitExtras, HitWriter};
 use crate::ids::{FieldId, LocalDocId, PartitionNo};
 use crate::query::{Cutter, TermSource};
 use crate::rank::classes::{ANY_CLASS, NodeDocs};
-use crate::rank::{RankPlan, RankedPart, Ranker};
+use crate::rank::{RankPlan, RankedPart, Ranker, SortBy};
 use crate::runtime::steps::doing;
 use crate::text::segmenter;
 use crate::vectors::PartitionVectors;
@@ -105,6 +105,7 @@ async fn answer(
             Ok(PartReply::Counts(counts))
         }
         PartQuestion::Rank(question) => rank(partition, question, pacer).await,
+        PartQuestion::Marks { search, page } => marks(&partition, &search, page, pacer).await,
         PartQuestion::Narrow { searches, merged, facets } => {
             narrow(&partition, (&searches, &merged), facets.as_deref(), pacer).await
         }
@@ -149,7 +150,7 @@ pub(super) async fn pause(pacer: &dyn Pace) {
 const FREED_PER_LOOK: usize = 128;
 
 /// Frees items in steps: many texts take longer to free than others should wait.
-pub(super) async fn free_in_steps<T>(items: impl IntoIterator<Item = T>, pacer: &dyn Pace) {
+pub(crate) async fn free_in_steps<T>(items: impl IntoIterator<Item = T>, pacer: &dyn Pace) {
     for (at, item) in items.into_iter().enumerate() {
         drop(item);
         if at % FREED_PER_LOOK == FREED_PER_LOOK - 1 {
@@ -227,6 +228,15 @@ async fn rank(
         }
         None => FacetCounts::default(),
     });
+    doing("group counts");
+    let groups = match question.distinct.as_deref().filter(|_| question.count_groups && ranker.lost().is_empty()) {
+        // Where there is one partition nobody asks which groups these are.
+        Some(field) => {
+            let notes = partition.place().1 > 1;
+            count_groups(&*partition, field, ranker.candidates(), notes, pacer).await.map_err(column_error)?
+        }
+        None => None,
+    };
     doing("rank");
     let mut expired = by_words && question.time_left.is_zero() && ranker.has_rules();
     let part = if let Some(query) = &question.plan.vector {
@@ -257,8 +267,30 @@ async fn rank(
     let mut reply = ranked_reply(&partition, part, &question, facets, pacer).await?;
     let (number, count) = partition.place();
     reply.pinned = pinned.iter().map(|doc| LocalDocId(doc).global(number, count)).collect();
-    reply.expired = expired;
+    (reply.expired, reply.groups) = (expired, groups);
     Ok(PartReply::Ranked(Box::new(reply)))
+}
+
+/// Marks along the first rule of a search, as far as its page.
+async fn marks(
+    partition: &Rc<dyn SearchPartition>,
+    search: &RankQuestion,
+    (_, page_end): (u64, u64),
+    pacer: &dyn Pacer,
+) -> Result<PartReply, SearchError> {
+    let (ranker, _) = ranker(partition, search, pacer).await?;
+    doing("marks");
+    let Some(order) = first_order(&**partition, &search.plan) else { return Ok(PartReply::Marks(None)) };
+    let columns = partition.columns().held_by(partition.resident_fields());
+    let marks = columns.marks(order, ranker.candidates(), (page_end, page_end), pacer).await.map_err(column_error)?;
+    Ok(PartReply::Marks(marks))
+}
+
+/// The field that a search sorts by first.
+fn first_order(partition: &dyn SearchPartition, plan: &RankPlan) -> Option<FieldOrder> {
+    let SortBy::Field { name, descending } = plan.rules.sorts.first()? else { return None };
+    let field = FacetSource::fields(partition).id(name)?;
+    Some(FieldOrder { field, descending: *descending, twice: false })
 }
 
 /// Adds to the best documents what the question asks about them.
@@ -286,7 +318,7 @@ async fn ranked_reply(
             pause(pacer).await;
         }
     }
-    Ok(RankedReply { part, pinned: Vec::new(), facets, shown, expired: false })
+    Ok(RankedReply { part, pinned: Vec::new(), facets, groups: None, shown, expired: false })
 }
 
 /// Counts what is left of several searches together.
@@ -375,7 +407,15 @@ async fn ranker(
     let within = unpinned.as_ref().unwrap_or(within);
     let node_docs = prepare(partition, &question.plan, pacer).await;
     doing("candidates");
-    let ranker = Ranker::new(question.plan.clone(), partition.clone(), node_docs, sorter, within, partition.place());
+    let mut ranker =
+        Ranker::new(question.plan.clone(), partition.clone(), node_docs, sorter, within, partition.place());
+    if let Some(cut) = &question.behind
+        && let Some(order) = first_order(&**partition, &question.plan)
+    {
+        let columns = partition.columns().held_by(partition.resident_fields());
+        let before = columns.before(order, cut, ranker.candidates(), pacer).await.map_err(column_error)?;
+        ranker.pass_over(before.documents, cut.clone());
+    }
     Ok((ranker, pinned))
 }
 

@@ -19,6 +19,7 @@ use storage_engine::vector::Pace;
 use super::ask::Numbers;
 use super::part::StoredFields;
 use super::*;
+use crate::facets::columns::ResidentFields;
 use crate::facets::test_support::Facets;
 use crate::facets::{Columns, FacetSource, parse_filter, parse_sort};
 use crate::fields::FieldsMap;
@@ -110,6 +111,9 @@ impl TermSource for MemPartition {
 impl FacetSource for MemPartition {
     fn columns(&self) -> Columns<'_> {
         self.facets.columns()
+    }
+    fn resident_fields(&self) -> Option<&ResidentFields> {
+        Some(&self.facets.resident)
     }
     fn fields(&self) -> &FieldsMap {
         &self.facets.fields

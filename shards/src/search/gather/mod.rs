@@ -69,7 +69,7 @@ pub async fn search(
     let format = Arc::new(FormatPlan::new(request, index.settings, index.fields, words));
     let total_max = index.settings.pagination.max_total_hits;
     let (offset, limit) = request.page.window(total_max);
-    let mut ranked = gather.ranked(graph, Some(&format), offset, limit).await?;
+    let mut ranked = gather.ranked_page(graph, &format, (offset, limit)).await?;
     let written = std::mem::take(&mut ranked.shown);
     let shown: AHashMap<DocId, &[u8]> = written.iter().flat_map(WrittenHits::iter).collect();
     let missing = gather.missing(&ranked, &shown, (offset, limit), &format).await;
@@ -136,6 +136,8 @@ impl<'g> Gather<'g> {
                 filter: request.filter.clone().map(Arc::new),
                 pinned: Arc::default(),
                 distinct: None,
+                behind: None,
+                count_groups: false,
                 facets: None,
                 show: None,
                 time_left: self.time_left(),

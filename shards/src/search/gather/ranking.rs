@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Gather;
+use crate::facets::columns::{Cut, DEEP_OFFSET, DistinctValues};
 use crate::facets::distribution::{FacetCounts, FacetPlan};
 use crate::facets::sort::SortBy as CriterionBy;
 use crate::format::FormatPlan;
 use crate::query::QueryGraph;
-use crate::rank::{RankPlan, RuleList};
+use crate::rank::{RankPlan, Rule, RuleList, SortBy};
 use crate::runtime::steps::doing;
 use crate::search::answer::{FacetAnswer, SearchError};
 use crate::search::ask::unexpected;
@@ -24,7 +25,98 @@ const DISTINCT_SURPLUS: usize = 4;
 /// Pages that end behind this document are fetched when it is known what is on them.
 const HITS_AHEAD_MAX: u64 = 60;
 
+/// What an answer needs of the order.
+#[derive(Clone, Copy, Default)]
+struct Demand<'d> {
+    /// Documents of distinct groups that are met first, since it shows which these are; otherwise any may stand for theirs.
+    first_shows: bool,
+    /// For an exact total, groups that are counted without an order.
+    counts_groups: bool,
+    /// Nothing but the documents of the page, as long as none is left out in front of it.
+    page_only: bool,
+    /// Nothing that comes before this cut of the first rule, before which so many documents are at least.
+    behind: Option<&'d (Cut, u64)>,
+}
+
 impl Gather<'_> {
+    /// As [`Self::ranked`], for an answer that needs nothing but the page's hits and their total.
+    pub(in crate::search) async fn ranked_page(
+        &self,
+        graph: QueryGraph,
+        format: &Arc<FormatPlan>,
+        page: (u64, u64),
+    ) -> Result<Ranked, SearchError> {
+        let is_distinct = plan::distinct_field(self.request, self.index.settings).is_some();
+        if is_distinct && !self.may_count_groups() {
+            return self.ranked(graph, Some(format), page.0, page.1).await;
+        }
+        let pins = find_pins(self.ask, &self.request.pins).await?;
+        if !is_distinct {
+            let behind = if pins.is_empty() { self.cut_before(&graph, page).await? } else { None };
+            let demand = Demand { page_only: true, behind: behind.as_ref(), ..Demand::default() };
+            return Ok(self.ranked_as(graph, (Some(format), &pins), page, demand).await?.0);
+        }
+        let demand = Demand { counts_groups: true, ..Demand::default() };
+        let (ranked, several_groups) = self.ranked_as(graph.clone(), (Some(format), &pins), page, demand).await?;
+        if !several_groups {
+            return Ok(ranked);
+        }
+        ranked.free(self.pacer).await;
+        self.ranked(graph, Some(format), page.0, page.1).await
+    }
+
+    /// For a page far behind a sort that comes before all else, where its documents begin.
+    async fn cut_before(
+        &self,
+        graph: &QueryGraph,
+        (offset, limit): (u64, u64),
+    ) -> Result<Option<(Cut, u64)>, SearchError> {
+        let request = self.request;
+        let shows_scores = request.show_ranking_score || request.show_ranking_score_details;
+        if offset < DEEP_OFFSET || shows_scores || request.ranking_score_threshold.is_some() || self.vector.is_some() {
+            return Ok(None);
+        }
+        let page_end = usize::try_from(offset + limit).unwrap_or(usize::MAX);
+        let plan = self.plan_to((offset, page_end), graph.clone(), (false, Demand::default()));
+        let (Some(Rule::Sort(_)), Some(SortBy::Field { descending, .. })) =
+            (plan.rules.rules.first(), plan.rules.sorts.first())
+        else {
+            return Ok(None);
+        };
+        if plan.geo_rule().is_some() {
+            return Ok(None);
+        }
+        let descending = *descending;
+        let search = RankQuestion {
+            plan: Arc::new(plan),
+            filter: request.filter.clone().map(Arc::new),
+            pinned: Arc::default(),
+            distinct: None,
+            behind: None,
+            count_groups: false,
+            facets: None,
+            show: None,
+            time_left: self.time_left(),
+        };
+        let mut parts = Vec::with_capacity(usize::from(self.index.partitions));
+        let page = (offset, offset + limit);
+        for reply in self.ask_all(|| PartQuestion::Marks { search: search.clone(), page }).await? {
+            let PartReply::Marks(marks) = reply else { return Err(unexpected()) };
+            let Some(marks) = marks else { return Ok(None) };
+            parts.push(marks);
+        }
+        Ok(Cut::before_page(&parts, descending, offset))
+    }
+
+    /// Whether an exact total may follow from how many distinct groups there are.
+    fn may_count_groups(&self) -> bool {
+        self.request.page.is_exact()
+            && self.request.facets.is_none()
+            && self.request.ranking_score_threshold.is_none()
+            && self.vector.is_none()
+            && plan::distinct_field(self.request, self.index.settings).is_some()
+    }
+
     /// Ranks as many documents as the page needs, at least. With a format the likeliest hits are written out as well.
     pub(in crate::search) async fn ranked(
         &self,
@@ -37,14 +129,15 @@ impl Gather<'_> {
         // Facets are those of the documents that are met first.
         if may_show && self.request.facets.is_none() {
             let (ranked, several_groups) =
-                self.ranked_as(graph.clone(), (format, &pins), (offset, limit), false).await?;
+                self.ranked_as(graph.clone(), (format, &pins), (offset, limit), Demand::default()).await?;
             // Of documents of one group each, any may stand for it: as many groups are met.
             if !several_groups {
                 return Ok(ranked);
             }
             ranked.free(self.pacer).await;
         }
-        Ok(self.ranked_as(graph, (format, &pins), (offset, limit), may_show).await?.0)
+        let demand = Demand { first_shows: may_show, ..Demand::default() };
+        Ok(self.ranked_as(graph, (format, &pins), (offset, limit), demand).await?.0)
     }
 
     /// Whether an answer may depend on which document of a distinct group is met first in front of the page, or behind it.
@@ -57,22 +150,21 @@ impl Gather<'_> {
             && !plan::rules(request, settings, graph).rules.is_empty()
     }
 
-    /// Ranks by the documents of groups that are met first, where it shows which these are (`first_shows`), or by any. Tells besides
-    /// whether documents in several groups were met.
+    /// Ranks, and tells besides whether documents in several groups were met: then groups cannot be counted without an order.
     async fn ranked_as(
         &self,
         graph: QueryGraph,
         (format, pins): (Option<&Arc<FormatPlan>>, &[PinnedDoc]),
         (offset, limit): (u64, u64),
-        first_shows: bool,
+        demand: Demand<'_>,
     ) -> Result<(Ranked, bool), SearchError> {
         let page_end = usize::try_from(offset + limit).unwrap_or(usize::MAX);
         let distinct = plan::distinct_field(self.request, self.index.settings);
         let is_distinct = distinct.is_some();
         let narrows = is_distinct || self.request.ranking_score_threshold.is_some();
         let facets = self.facet_plan();
-        let walks_all = self.walks_all(first_shows);
-        let plan = self.plan_to((offset, page_end), graph, (is_distinct, first_shows));
+        let (first_shows, walks_all) = (demand.first_shows, self.walks_all(demand));
+        let plan = self.plan_to((offset, page_end), graph, (is_distinct, demand));
         let limits = MergeLimits {
             by_groups: is_distinct,
             threshold: self.request.ranking_score_threshold,
@@ -80,6 +172,7 @@ impl Gather<'_> {
             sorted: !plan.rules.sorts.is_empty(),
             page: (offset, limit),
             exact: walks_all,
+            page_only: demand.page_only,
             passes_over: plan.is_by_rules() && (first_shows || self.request.ranking_score_threshold.is_some()),
         };
         let mut question = RankQuestion {
@@ -87,25 +180,35 @@ impl Gather<'_> {
             filter: self.request.filter.clone().map(Arc::new),
             pinned: Arc::new(pins.iter().map(|pin| pin.doc).collect()),
             distinct,
+            behind: demand.behind.map(|(cut, _)| cut.clone()),
+            count_groups: demand.counts_groups,
             facets: facets.clone().filter(|_| !narrows),
             show: format.cloned().zip(self.hits_ahead(offset, limit)),
             time_left: self.time_left(),
         };
-        let mut several_groups = false;
+        let (mut several_groups, mut total) = (false, None);
         loop {
             let (mut ranked, is_complete, several) = self.ranked_once(question, limits, pins).await?;
             several_groups |= several;
+            if demand.counts_groups {
+                total = total.or(ranked.groups.take());
+                match total {
+                    Some(total) => ranked.total = total + ranked.pins.len() as u64,
+                    None => return Ok((ranked, true)),
+                }
+            }
             let is_filled = ranked.docs.len() >= page_end || ranked.unwanted;
             if is_filled || is_complete || !is_distinct {
                 if is_filled && self.request.page.is_exact() && first_shows {
                     self.take_rest(&mut ranked).await?;
                 }
-                if narrows {
+                if narrows && !demand.counts_groups {
                     self.count_narrowed(&mut ranked, facets.as_ref()).await?;
                 }
                 return Ok((ranked, several_groups));
             }
             question = ranked.question.clone();
+            question.count_groups = false;
             ranked.free(self.pacer).await;
             let plan = Arc::make_mut(&mut question.plan);
             plan.wanted = plan.wanted.saturating_mul(DISTINCT_SURPLUS);
@@ -121,7 +224,7 @@ impl Gather<'_> {
         limits: MergeLimits,
         pins: &[PinnedDoc],
     ) -> Result<(Ranked, bool, bool), SearchError> {
-        let replies = self.ask_to_rank(&question).await?;
+        let mut replies = self.ask_to_rank(&question).await?;
         let is_complete = replies.iter().all(|reply| reply.part.complete || reply.expired);
         let several_groups = replies.iter().any(|reply| reply.part.several_groups);
         let facets = match &question.facets {
@@ -137,14 +240,23 @@ impl Gather<'_> {
             }
             None => None,
         };
+        let groups = self.grouped(&mut replies).await;
         let mut ranked = merge(question, replies, limits, pins, self.pacer).await;
-        ranked.facets = facets;
+        (ranked.facets, ranked.groups) = (facets, groups);
         if limits.exact && !ranked.question.plan.one_per_group {
             // All documents were met, so those dropped say it all.
             let values = std::mem::take(&mut ranked.removed.values);
             free_in_steps(Arc::into_inner(values).into_iter().flatten(), self.pacer).await;
         }
         Ok((ranked, is_complete, several_groups))
+    }
+
+    /// How many documents are left of all when one of each distinct group is, where the partitions could tell.
+    async fn grouped(&self, replies: &mut [RankedReply]) -> Option<u64> {
+        let candidates: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
+        let groups: Option<Vec<_>> = replies.iter_mut().map(|reply| reply.groups.take()).collect();
+        let groups = DistinctValues::merged(groups?, self.pacer).await;
+        Some(candidates - groups.documents + groups.count)
     }
 
     /// Has the partitions count once more, without ranking anything, for facets that show more strings than they sent.
@@ -205,8 +317,8 @@ impl Gather<'_> {
 
     /// Whether the order is walked to its end, for an exact total. Where it shows which document of a group is met first, groups behind
     /// the page are told apart without an order.
-    fn walks_all(&self, first_shows: bool) -> bool {
-        self.request.page.is_exact() && !first_shows
+    fn walks_all(&self, demand: Demand<'_>) -> bool {
+        self.request.page.is_exact() && !demand.first_shows && !demand.counts_groups
     }
 
     /// How the partitions rank at first, for a page that passes over `offset` documents and ends at `page_end`.
@@ -214,7 +326,7 @@ impl Gather<'_> {
         &self,
         (offset, page_end): (u64, usize),
         graph: QueryGraph,
-        (is_distinct, first_shows): (bool, bool),
+        (is_distinct, demand): (bool, Demand<'_>),
     ) -> RankPlan {
         let mut plan = plan::rank_plan(self.request, self.index.settings, graph, self.field_table(), page_end);
         if let Some(query) = &self.vector {
@@ -222,15 +334,19 @@ impl Gather<'_> {
             plan.vector = Some(query.clone());
         }
         let has_threshold = self.request.ranking_score_threshold.is_some();
+        if let Some((_, before)) = demand.behind {
+            plan.wanted = page_end.saturating_sub(usize::try_from(*before).unwrap_or(usize::MAX));
+        }
         let narrows = is_distinct || has_threshold;
-        if narrows && (self.walks_all(first_shows) || (has_threshold && !plan.rules.sorts.is_empty())) {
+        if narrows && (self.walks_all(demand) || (has_threshold && !plan.rules.sorts.is_empty())) {
             plan.wanted = usize::MAX;
         } else if is_distinct && (has_threshold || self.vector.is_some()) {
             plan.wanted = page_end.saturating_mul(DISTINCT_SURPLUS);
         }
         // A document below the threshold takes no group, and which is met first of those in front of the page is told when they are
         // merged.
-        plan.one_per_group = is_distinct && !has_threshold && self.vector.is_none() && !(first_shows && offset > 0);
+        plan.one_per_group =
+            is_distinct && !has_threshold && self.vector.is_none() && !(demand.first_shows && offset > 0);
         plan.whole_buckets = is_distinct && !plan.rules.rules.is_empty();
         plan
     }

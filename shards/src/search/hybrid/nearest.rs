@@ -322,6 +322,8 @@ mod tests {
                     filter: None,
                     pinned: Arc::default(),
                     distinct: None,
+                    behind: None,
+                    count_groups: false,
                     facets: None,
                     show: None,
                     time_left,
