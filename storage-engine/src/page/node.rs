@@ -82,6 +82,11 @@ pub(crate) fn leaf_bytes(entries: &[LeafEntry]) -> usize {
     HEADER_BYTES + prefix + entries.iter().map(|entry| leaf_entry_bytes(entry) - prefix).sum::<usize>()
 }
 
+fn branch_bytes(entries: &[BranchEntry]) -> usize {
+    let each = entries.iter().map(|e| SLOT_BYTES + BRANCH_LENGTHS_BYTES + CHILD_BYTES + e.key.len());
+    HEADER_BYTES + each.sum::<usize>()
+}
+
 fn leaf_prefix_len(entries: &[LeafEntry]) -> usize {
     match (entries.first(), entries.last()) {
         (Some(first), Some(last)) => common_prefix(&first.key, &last.key),
@@ -101,10 +106,40 @@ impl DirtyNode {
     pub(crate) fn encoded_bytes(&self) -> usize {
         match self {
             Self::Leaf(entries) => leaf_bytes(entries),
-            Self::Branch(entries) => {
-                let each = entries.iter().map(|e| SLOT_BYTES + BRANCH_LENGTHS_BYTES + CHILD_BYTES + e.key.len());
-                HEADER_BYTES + each.sum::<usize>()
+            Self::Branch(entries) => branch_bytes(entries),
+        }
+    }
+
+    /// Both in one node of at most so many bytes, or both again. `right` comes after this one, and `separator` is its smallest key in their branch.
+    pub(crate) fn joined(self, right: Self, separator: Box<[u8]>, bytes_max: usize) -> Result<Self, (Self, Self)> {
+        match (self, right) {
+            (Self::Leaf(mut left), Self::Leaf(mut right)) => {
+                let count = left.len();
+                left.append(&mut right);
+                if leaf_bytes(&left) <= bytes_max {
+                    return Ok(Self::Leaf(left));
+                }
+                let right = left.split_off(count);
+                Err((Self::Leaf(left), Self::Leaf(right)))
             }
+            (Self::Branch(mut left), Self::Branch(mut right)) => {
+                let count = left.len();
+                if let Some(first) = right.first_mut() {
+                    first.key = separator;
+                }
+                left.append(&mut right);
+                let joined = Self::Branch(left);
+                if joined.encoded_bytes() <= bytes_max {
+                    return Ok(joined);
+                }
+                let Self::Branch(mut left) = joined else { unreachable!("it was just made one") };
+                let mut right = left.split_off(count);
+                if let Some(first) = right.first_mut() {
+                    first.key = Box::default();
+                }
+                Err((Self::Branch(left), Self::Branch(right)))
+            }
+            others => Err(others),
         }
     }
 
@@ -244,6 +279,15 @@ pub(crate) enum ValueRef<'a> {
     Run { page: PageNo, len: usize },
 }
 
+impl From<ValueRef<'_>> for LeafValue {
+    fn from(value: ValueRef<'_>) -> Self {
+        match value {
+            ValueRef::Inline(bytes) => Self::Inline(bytes.into()),
+            ValueRef::Run { page, len } => Self::Run { page, len: len as u32 },
+        }
+    }
+}
+
 impl<'a> PageRef<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
@@ -317,6 +361,21 @@ impl<'a> PageRef<'a> {
             return Some(ValueRef::Run { page, len: len as usize });
         }
         self.bytes.get(start..start + len).map(ValueRef::Inline)
+    }
+
+    /// Bytes of its slots and entries. Entries lie one behind the other, the last one at the end.
+    fn rest_bytes(self) -> Option<usize> {
+        let count = self.count();
+        let Some(last) = count.checked_sub(1) else { return Some(0) };
+        let (_, end) = self.key_rest(last, self.lengths_bytes())?;
+        let end = match self.kind() == KIND_LEAF {
+            true => match self.value(last)? {
+                ValueRef::Inline(bytes) => end + bytes.len(),
+                ValueRef::Run { .. } => end + RUN_REFERENCE_BYTES,
+            },
+            false => end + CHILD_BYTES,
+        };
+        end.checked_sub(HEADER_BYTES + self.prefix().len())
     }
 
     fn child(self, at: usize) -> Option<PageNo> {
@@ -464,6 +523,15 @@ impl<'a> NodeRef<'a> {
         .ok_or(BROKEN)
     }
 
+    /// Bytes of its entries, less the prefix that they share: it takes no fewer joined with others.
+    pub(crate) fn rest_bytes(self) -> Result<usize, &'static str> {
+        Ok(match self {
+            Self::Clean(page) => page.rest_bytes().ok_or(BROKEN)?,
+            Self::Leaf(entries) => leaf_bytes(entries) - HEADER_BYTES - leaf_prefix_len(entries),
+            Self::Branch(entries) => branch_bytes(entries) - HEADER_BYTES,
+        })
+    }
+
     /// The node as entries of a transaction's own.
     pub(crate) fn to_dirty(self, file: &str, page: PageNo) -> Result<DirtyNode, ReadError> {
         let broken = |reason| ReadError::Misplaced { file: file.to_owned(), page: page.0, reason };
@@ -472,10 +540,7 @@ impl<'a> NodeRef<'a> {
             let mut entries = Vec::with_capacity(self.len() + 1);
             for at in 0..self.len() {
                 self.key_into(at, &mut key).map_err(broken)?;
-                let value = match self.value(at).map_err(broken)? {
-                    ValueRef::Inline(bytes) => LeafValue::Inline(bytes.into()),
-                    ValueRef::Run { page, len } => LeafValue::Run { page, len: len as u32 },
-                };
+                let value = self.value(at).map_err(broken)?.into();
                 entries.push(LeafEntry { key: key.as_slice().into(), value });
             }
             return Ok(DirtyNode::Leaf(entries));

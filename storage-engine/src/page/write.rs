@@ -15,13 +15,8 @@ use super::{
     VALUE_BYTES_MAX, WriteError,
 };
 
-/// A node that holds less is joined with a neighbour, if both fit well below a page.
-const UNDERFULL_BYTES: usize = PAGE_BYTES / 4;
-/// A joined node may hold this much, so that the next insert does not split it again.
-const JOINED_BYTES_MAX: usize = PAGE_BYTES * 3 / 4;
-
 /// The leaf that the last insert went to, and which keys belong there.
-struct Finger {
+pub(super) struct Finger {
     tree: TreeId,
     leaf: PageNo,
     low: Box<[u8]>,
@@ -38,7 +33,7 @@ pub struct WriteTxn {
     pub(super) alloc: Allocator,
     /// Runs of the base state that this one no longer uses.
     pub(super) given_up: Vec<(u64, u64)>,
-    finger: Option<Finger>,
+    pub(super) finger: Option<Finger>,
     /// A change stopped half-way at a damaged page: pages may be given up that the trees still refer to.
     pub(super) broken: Option<ReadError>,
 }
@@ -56,7 +51,7 @@ struct Changed {
     split: Vec<(Box<[u8]>, PageNo)>,
 }
 
-fn tree_index(tree: TreeId) -> Result<usize, WriteError> {
+pub(super) fn tree_index(tree: TreeId) -> Result<usize, WriteError> {
     let at = usize::from(tree.0);
     if at < TREES_MAX { Ok(at) } else { Err(WriteError::NoSuchTree(tree.0)) }
 }
@@ -92,12 +87,12 @@ impl WriteTxn {
         self.nodes.len() * PAGE_BYTES + self.runs.values().map(Vec::len).sum::<usize>()
     }
 
-    fn give_up(&mut self, page: PageNo, pages: u64) {
+    pub(super) fn give_up(&mut self, page: PageNo, pages: u64) {
         self.given_up.push((page.0, pages));
     }
 
     /// Makes a node the transaction's own and returns where it now lies.
-    fn own(&mut self, page: PageNo) -> Result<PageNo, ReadError> {
+    pub(super) fn own(&mut self, page: PageNo) -> Result<PageNo, ReadError> {
         if self.nodes.contains_key(&page.0) {
             return Ok(page);
         }
@@ -108,7 +103,7 @@ impl WriteTxn {
         Ok(own)
     }
 
-    fn drop_node(&mut self, page: PageNo) {
+    pub(super) fn drop_node(&mut self, page: PageNo) {
         if self.nodes.remove(&page.0).is_some() {
             self.alloc.release(page, 1);
         } else {
@@ -116,7 +111,7 @@ impl WriteTxn {
         }
     }
 
-    fn drop_value(&mut self, value: &LeafValue) {
+    pub(super) fn drop_value(&mut self, value: &LeafValue) {
         if let LeafValue::Run { page, len } = value {
             let pages = Snapshot::run_pages(*len as usize);
             if self.runs.remove(&page.0).is_some() {
@@ -154,7 +149,7 @@ impl WriteTxn {
     }
 
     /// Passes a result on; a failed read ends the transaction.
-    fn noting_damage<T>(&mut self, result: Result<T, WriteError>) -> Result<T, WriteError> {
+    pub(super) fn noting_damage<T>(&mut self, result: Result<T, WriteError>) -> Result<T, WriteError> {
         if let Err(WriteError::Read(error)) = &result {
             self.broken.get_or_insert_with(|| error.clone());
         }
@@ -279,145 +274,8 @@ impl WriteTxn {
         out
     }
 
-    fn position(&self, page: PageNo, key: &[u8]) -> Result<Result<usize, usize>, ReadError> {
+    pub(super) fn position(&self, page: PageNo, key: &[u8]) -> Result<Result<usize, usize>, ReadError> {
         self.node(page)?.search(key).map_err(|reason| self.misplaced(page, reason))
-    }
-
-    /// Removes a key; whether it was there.
-    ///
-    /// # Errors
-    /// [`WriteError`] when a page on the way is damaged.
-    pub fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<bool, WriteError> {
-        let at = tree_index(tree)?;
-        // Looking first keeps the pages of a key that is not there from being copied.
-        let found = get(self, tree, key).map(|value| value.is_some()).map_err(WriteError::from);
-        if !self.noting_damage(found)? {
-            return Ok(false);
-        }
-        self.finger = None;
-        let result = self.delete_present(at, key);
-        self.noting_damage(result)?;
-        Ok(true)
-    }
-
-    fn delete_present(&mut self, at: usize, key: &[u8]) -> Result<(), WriteError> {
-        let root = self.remove(self.meta.roots[at].page, key)?;
-        self.meta.roots[at].entries -= 1;
-        self.meta.roots[at].page = self.collapse(root)?;
-        Ok(())
-    }
-
-    /// A root without entries is none; a root branch with one child is that child.
-    fn collapse(&mut self, mut root: PageNo) -> Result<PageNo, ReadError> {
-        loop {
-            let node = self.node(root)?;
-            let next = match (node.is_leaf(), node.len()) {
-                (_, 0) => PageNo::NONE,
-                (false, 1) => node.child(0).map_err(|reason| self.misplaced(root, reason))?,
-                _ => return Ok(root),
-            };
-            self.drop_node(root);
-            if next == PageNo::NONE {
-                return Ok(next);
-            }
-            root = next;
-        }
-    }
-
-    fn remove(&mut self, page: PageNo, key: &[u8]) -> Result<PageNo, WriteError> {
-        let page = self.own(page)?;
-        let found = self.position(page, key)?;
-        match self.nodes.get_mut(&page.0) {
-            Some(DirtyNode::Leaf(entries)) => {
-                if let Ok(at) = found {
-                    let gone = entries.remove(at);
-                    self.drop_value(&gone.value);
-                }
-            }
-            Some(DirtyNode::Branch(entries)) => {
-                let at = match found {
-                    Ok(at) => at,
-                    Err(at) => at.saturating_sub(1),
-                };
-                let child = entries[at].child;
-                let child = self.remove(child, key)?;
-                if let Some(DirtyNode::Branch(entries)) = self.nodes.get_mut(&page.0) {
-                    entries[at].child = child;
-                }
-                self.mend(page, at)?;
-            }
-            None => {}
-        }
-        Ok(page)
-    }
-
-    /// After child `at` of a branch lost an entry: drops it when empty, joins it with a neighbour when small.
-    fn mend(&mut self, branch: PageNo, at: usize) -> Result<(), ReadError> {
-        let Some(DirtyNode::Branch(entries)) = self.nodes.get(&branch.0) else { return Ok(()) };
-        let (child, count) = (entries[at].child, entries.len());
-        let bytes = self.nodes.get(&child.0).map_or(PAGE_BYTES, DirtyNode::encoded_bytes);
-        let empty = self.nodes.get(&child.0).is_some_and(|node| node.len() == 0);
-        if empty {
-            self.drop_node(child);
-            if let Some(DirtyNode::Branch(entries)) = self.nodes.get_mut(&branch.0) {
-                entries.remove(at);
-                if let Some(first) = entries.first_mut() {
-                    first.key = Box::default();
-                }
-            }
-            return Ok(());
-        }
-        if bytes >= UNDERFULL_BYTES || count < 2 {
-            return Ok(());
-        }
-        let left = if at + 1 < count { at } else { at - 1 };
-        self.join(branch, left)
-    }
-
-    /// Puts child `left + 1` of a branch into child `left`, if both together fit.
-    fn join(&mut self, branch: PageNo, left: usize) -> Result<(), ReadError> {
-        let Some(DirtyNode::Branch(entries)) = self.nodes.get(&branch.0) else { return Ok(()) };
-        let (left_page, right_page) = (entries[left].child, entries[left + 1].child);
-        let separator = entries[left + 1].key.clone();
-        let both = [self.own(left_page)?, self.own(right_page)?];
-        let [a, b] = both.map(|page| self.nodes.remove(&page.0));
-        let (Some(a), Some(b)) = (a, b) else { return Ok(()) };
-        let joined = match (a.clone(), b.clone()) {
-            (DirtyNode::Leaf(mut a), DirtyNode::Leaf(b)) => {
-                a.extend(b);
-                Some(DirtyNode::Leaf(a))
-            }
-            (DirtyNode::Branch(mut a), DirtyNode::Branch(mut b)) => {
-                if let Some(first) = b.first_mut() {
-                    first.key = separator;
-                }
-                a.extend(b);
-                Some(DirtyNode::Branch(a))
-            }
-            _ => None,
-        };
-        let fitting = joined.filter(|node| node.encoded_bytes() <= JOINED_BYTES_MAX);
-        let merged = fitting.is_some();
-        let (keep, drop) = (both[0], both[1]);
-        match fitting {
-            Some(node) => {
-                self.nodes.insert(keep.0, node);
-                self.alloc.release(drop, 1);
-            }
-            None => {
-                self.nodes.insert(keep.0, a);
-                self.nodes.insert(drop.0, b);
-            }
-        }
-        if let Some(DirtyNode::Branch(entries)) = self.nodes.get_mut(&branch.0) {
-            entries[left].child = keep;
-            if merged {
-                entries.remove(left + 1);
-            } else {
-                entries[left + 1].child = drop;
-            }
-        }
-        Ok(())
     }
 
     /// Removes everything from a tree, in steps between which others have their turn.

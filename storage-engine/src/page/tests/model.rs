@@ -35,6 +35,8 @@ fn contents(state: &dyn ReadTree, tree: TreeId) -> Model {
 enum Change {
     Put(Vec<u8>, usize, u8),
     Delete(Vec<u8>),
+    /// Of these keys, those whose value begins with less than this.
+    DeleteRun(std::collections::BTreeSet<Vec<u8>>, u8),
     Commit,
     Reopen,
     Abort,
@@ -49,10 +51,20 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// Few keys here and there, or all between two of them.
+fn keys() -> impl Strategy<Value = std::collections::BTreeSet<Vec<u8>>> {
+    let numbered = |n: u32| format!("shared prefix {n:05}").into_bytes();
+    prop_oneof![
+        proptest::collection::btree_set(key(), 0..40),
+        (0u32..400, 0u32..400).prop_map(move |(from, len)| (from..from + len).map(numbered).collect()),
+    ]
+}
+
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         30 => (key(), prop_oneof![0usize..40, 900usize..1500, 3000usize..20000], any::<u8>()).prop_map(|(k, n, b)| Change::Put(k, n, b)),
         15 => key().prop_map(Change::Delete),
+        3 => (keys(), any::<u8>()).prop_map(|(keys, below)| Change::DeleteRun(keys, below)),
         3 => Just(Change::Commit),
         1 => Just(Change::Reopen),
         1 => Just(Change::Abort),
@@ -82,6 +94,22 @@ proptest! {
                 Change::Delete(key) => {
                     let was = writing.delete(tree, &key).expect("it is deleted");
                     prop_assert_eq!(was, working.remove(&key).is_some());
+                }
+                Change::DeleteRun(keys, below) => {
+                    let keys: Vec<&Vec<u8>> = keys.iter().collect();
+                    let is_doomed = |value: &[u8]| value.first().is_some_and(|byte| *byte < below);
+                    let mut met = Vec::new();
+                    let removed = writing.delete_run(tree, &keys, &mut |at, value| {
+                        met.push((keys[at].clone(), value.to_vec()));
+                        is_doomed(value)
+                    });
+                    met.sort();
+                    let there = keys.iter().filter_map(|key| Some((key.to_vec(), working.get(*key)?.clone())));
+                    prop_assert_eq!(&met, &there.collect::<Vec<_>>());
+                    met.retain(|(_, value)| is_doomed(value));
+                    prop_assert_eq!(removed, Ok(met.len()));
+                    met.iter().for_each(|(key, _)| drop(working.remove(key)));
+                    prop_assert_eq!(writing.entry_count(tree), working.len() as u64);
                 }
                 Change::Clear => {
                     block_on(writing.clear(tree)).expect("it is cleared");
@@ -123,7 +151,9 @@ proptest! {
     }
 
     #[test]
-    fn a_cursor_finds_its_place_both_ways(keys in proptest::collection::btree_set(key(), 0..300), probe in key()) {
+    fn a_cursor_finds_its_place_both_ways(
+        keys in proptest::collection::btree_set(key(), 0..300), probe in key()
+    ) {
         let (disk, tree) = (MemDisk::new(), TreeId(0));
         let store = open(&disk);
         let mut txn = store.begin_write().expect("the first");
