@@ -15,6 +15,6 @@ pub mod vector;
 
 pub use io::{Disk, DiskError, DiskFile, IoFuture, OpenMode};
 pub use page::{
-    CommitError, CompactError, Cursor, Doomed, Finder, OpenError, PageStore, ReadError, ReadTree, Snapshot, StoreOptions,
-    TREES_MAX, TreeId, TreeUsage, WriteError, WriteTxn,
+    CommitError, CompactError, Cursor, Doomed, Finder, OpenError, PageStore, ReadError, ReadTree, Snapshot,
+    StoreOptions, TREES_MAX, TreeId, TreeUsage, WriteError, WriteTxn,
 };

@@ -9,13 +9,16 @@ use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
 use crate::error::UserError;
-use crate::facets::columns::{ColumnError, Counted, CountedSet, DocValues, Speller};
+use crate::facets::columns::{ColumnError, Counted, CountedSet, DocValues, Guide, Speller};
 use crate::facets::folding::Folding;
 use crate::facets::source::FacetSource;
 use crate::ids::{DocId, LocalDocId};
 use crate::runtime::pause_at;
-use crate::settings::{FacetOrder, Settings, covers_subtree};
-use crate::text::dictionary::TypoAutomaton;
+use crate::settings::{FacetOrder, Settings};
+
+mod matcher;
+
+use matcher::{Matcher, Wanted};
 
 /// Checks that the index can be searched for facets; fails with `facet_search_disabled`.
 pub fn check_facet_search_enabled(settings: &Settings) -> Result<(), UserError> {
@@ -64,10 +67,10 @@ pub async fn search_facet(
     }
     let (columns, settings) = (source.columns(), source.settings());
     let set = CountedSet::new(documents, source.documents(), pace).await;
-    let mut found = Found::new(query, field, settings);
+    let wanted = Wanted::new(query, field, settings);
+    let mut found = Found::new(&wanted, field, settings);
     let mut blocks_left = documents.len().saturating_mul(BLOCKS_PER_DOCUMENT);
-    let mut visit = |value: &str, counted: Counted| Ok(found.add(value, counted.count));
-    if columns.count_strings(number, (&set, &mut blocks_left), &mut visit, pace).await? {
+    if columns.count_guided(number, (&set, &mut blocks_left), &mut found, pace).await? {
         return Ok(found.finish());
     }
     // The values are so many more than the documents that reading these is cheaper.
@@ -82,9 +85,9 @@ pub async fn search_facet(
         }
         pause_at(0, VALUES_PER_LOOK, pace).await;
     }
-    found = Found::new(query, field, settings);
+    found = Found::new(&wanted, field, settings);
     for (at, (value, count)) in counts.into_iter().enumerate() {
-        if found.add(value, count).is_break() {
+        if found.matcher.takes(value) && found.add(value, count).is_break() {
             break;
         }
         pause_at(at, VALUES_PER_LOOK, pace).await;
@@ -129,8 +132,8 @@ pub struct Spelled {
 }
 
 /// Gathers the values of a partition that match.
-struct Found {
-    matcher: Matcher,
+struct Found<'w> {
+    matcher: Matcher<'w>,
     hits: Gathered,
 }
 
@@ -141,21 +144,32 @@ enum Gathered {
     Folded(First<(String, Box<str>), u64>),
 }
 
-impl Found {
-    fn new(query: Option<&str>, field: &str, settings: &Settings) -> Self {
+impl Guide for Found<'_> {
+    fn wants(&mut self, value: &str, next: &mut Vec<u8>) -> bool {
+        let last = match &self.hits {
+            Gathered::Folded(first) => first.last().map(|(folded, _)| folded.as_str()),
+            Gathered::Rising(..) => None,
+        };
+        self.matcher.takes_next(value, last, next)
+    }
+
+    fn take(&mut self, value: &str, counted: Counted) -> ControlFlow<()> {
+        self.add(value, counted.count)
+    }
+}
+
+impl<'w> Found<'w> {
+    fn new(wanted: &'w Wanted, field: &str, settings: &Settings) -> Self {
         let hits = match settings.faceting.order(field) {
-            FacetOrder::Alpha if query.is_some() => Gathered::Folded(First::new(limit(settings))),
+            FacetOrder::Alpha if !matches!(wanted, Wanted::All) => Gathered::Folded(First::new(limit(settings))),
             FacetOrder::Alpha => Gathered::Rising(Vec::new(), limit(settings)),
             FacetOrder::Count => Gathered::Rising(Vec::new(), usize::MAX),
         };
-        Self { matcher: Matcher::new(query, field, settings), hits }
+        Self { matcher: Matcher::new(wanted, field, settings), hits }
     }
 
-    /// Takes a value that is greater than those before, if it matches. `Break` when no more are needed.
+    /// Takes a value that matches and is greater than those before. `Break` when no more are needed.
     fn add(&mut self, value: &str, count: u64) -> ControlFlow<()> {
-        if !self.matcher.matches(value) {
-            return ControlFlow::Continue(());
-        }
         match &mut self.hits {
             Gathered::Rising(hits, limit) => {
                 hits.push((value.into(), count));
@@ -297,9 +311,17 @@ impl<K: Ord, T> First<K, T> {
             return;
         }
         self.best.push((key, item));
-        if self.best.len() >= self.limit.saturating_mul(2).saturating_add(VALUES_PER_LOOK) {
+        // Items often come in order: the first cut leaves those that stay.
+        let most = if self.is_cut { self.limit.saturating_mul(2).saturating_add(VALUES_PER_LOOK) } else { self.limit };
+        if self.best.len() >= most {
             self.cut();
         }
+    }
+
+    /// A key such that items with greater ones are not among the first.
+    fn last(&self) -> Option<&K> {
+        let last = self.limit.checked_sub(1).filter(|_| self.is_cut)?;
+        self.best.get(last).map(|(key, _)| key)
     }
 
     fn cut(&mut self) {
@@ -311,53 +333,6 @@ impl<K: Ord, T> First<K, T> {
     fn finish(mut self) -> Vec<(K, T)> {
         self.cut();
         self.best
-    }
-}
-
-/// Decides which values begin with the query.
-struct Matcher {
-    folding: Folding,
-    wanted: Wanted,
-}
-
-enum Wanted {
-    All,
-    Exactly(String),
-    Prefix(String),
-    Typos(TypoAutomaton),
-}
-
-impl Matcher {
-    fn new(query: Option<&str>, field: &str, settings: &Settings) -> Self {
-        let wanted = query.map_or(Wanted::All, |query| Wanted::new(query, field, settings));
-        Self { folding: Folding::of_values(field, settings), wanted }
-    }
-
-    fn matches(&self, value: &str) -> bool {
-        match &self.wanted {
-            Wanted::All => true,
-            Wanted::Exactly(query) => self.folding.fold(value) == query.as_str(),
-            Wanted::Prefix(query) => self.folding.fold(value).starts_with(query),
-            Wanted::Typos(automaton) => automaton.distance(&self.folding.fold(value)).is_some(),
-        }
-    }
-}
-
-impl Wanted {
-    fn new(query: &str, field: &str, settings: &Settings) -> Self {
-        let tolerance = &settings.typo_tolerance;
-        if tolerance.disable_on_words.contains(query) {
-            return Self::Exactly(query.to_owned());
-        }
-        let sizes = tolerance.min_word_size_for_typos;
-        let is_off =
-            !tolerance.enabled || tolerance.disable_on_attributes.iter().any(|name| covers_subtree(name, field));
-        match query.len() {
-            _ if is_off => Self::Prefix(query.to_owned()),
-            bytes if bytes < usize::from(sizes.one_typo) => Self::Prefix(query.to_owned()),
-            bytes if bytes < usize::from(sizes.two_typos) => Self::Typos(TypoAutomaton::new(query, 1, true)),
-            _ => Self::Typos(TypoAutomaton::new(query, 2, true)),
-        }
     }
 }
 

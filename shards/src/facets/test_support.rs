@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use roaring::RoaringBitmap;
 use serde_json::Value;
-use storage_engine::TreeId;
 use storage_engine::vector::Pace;
+use storage_engine::{Doomed, TreeId};
 
 use super::columns::{ColumnError, ColumnRead, ColumnWrite, ColumnWriter, Columns, ResidentFields, store::Entry};
 use super::extract::{Extractor, Facts};
@@ -56,8 +56,14 @@ impl ColumnWrite for MemColumns {
         Ok(())
     }
 
-    fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<(), ColumnError> {
-        self.entries.remove(&(tree.0, key.to_vec()));
+    fn delete_run(&mut self, tree: TreeId, keys: &[&[u8]], doomed: &mut Doomed<'_>) -> Result<(), ColumnError> {
+        assert!(keys.is_sorted_by(|a, b| a < b), "keys rise");
+        for (at, key) in keys.iter().enumerate() {
+            let place = (tree.0, key.to_vec());
+            if self.entries.get(&place).is_some_and(|value| doomed(at, value)) {
+                self.entries.remove(&place);
+            }
+        }
         Ok(())
     }
 }

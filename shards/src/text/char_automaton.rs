@@ -47,8 +47,43 @@ pub trait CharAutomaton {
     }
 }
 
+impl<A: CharAutomaton> CharAutomaton for &A {
+    type State = A::State;
+
+    fn start(&self) -> Self::State {
+        (**self).start()
+    }
+
+    #[inline]
+    fn read(&self, state: &Self::State, char: char) -> Self::State {
+        (**self).read(state, char)
+    }
+
+    fn edits(&self, state: &Self::State) -> u8 {
+        (**self).edits(state)
+    }
+
+    #[inline]
+    fn can_match(&self, state: &Self::State) -> bool {
+        (**self).can_match(state)
+    }
+
+    fn foreseen(&self, state: &Self::State) -> u64 {
+        (**self).foreseen(state)
+    }
+
+    #[inline]
+    fn may_come(&self, foreseen: u64, ascii: u8) -> bool {
+        (**self).may_come(foreseen, ascii)
+    }
+
+    fn typos(&self) -> u8 {
+        (**self).typos()
+    }
+}
+
 /// An automaton of characters that reads the bytes of terms.
-pub struct ByBytes<'a, A>(pub &'a A);
+pub struct ByBytes<A>(pub A);
 
 /// What the bytes of a term read so far have come to.
 #[derive(Clone, Copy)]
@@ -58,7 +93,7 @@ pub struct BytesRead<S> {
     partial: (u32, u8),
 }
 
-impl<A: CharAutomaton> ByteAutomaton for ByBytes<'_, A> {
+impl<A: CharAutomaton> ByteAutomaton for ByBytes<A> {
     type State = BytesRead<A::State>;
 
     fn start(&self) -> Self::State {

@@ -87,9 +87,9 @@ impl Dictionary {
         let bounds = (from, until);
         match automaton {
             TypoAutomaton::Bits(bits) => match bits.typos() {
-                0 => self.merged(&ByBytes(&BitSteps::<0>(bits)), bounds, take),
-                1 => self.merged(&ByBytes(&BitSteps::<1>(bits)), bounds, take),
-                _ => self.merged(&ByBytes(&BitSteps::<2>(bits)), bounds, take),
+                0 => self.merged(&ByBytes(BitSteps::<0>(bits)), bounds, take),
+                1 => self.merged(&ByBytes(BitSteps::<1>(bits)), bounds, take),
+                _ => self.merged(&ByBytes(BitSteps::<2>(bits)), bounds, take),
             },
             TypoAutomaton::Banded(banded) => self.merged(&ByBytes(banded), bounds, take),
         }
@@ -202,7 +202,7 @@ impl Dictionary {
 }
 
 /// Takes all terms that begin with a text.
-struct BeginsWith<'t>(&'t [u8]);
+pub(super) struct BeginsWith<'t>(pub &'t [u8]);
 
 impl ByteAutomaton for BeginsWith<'_> {
     /// How much of the text was read.

@@ -4,6 +4,7 @@ mod banded;
 mod bit_parallel;
 mod char_automaton;
 pub mod dictionary;
+pub mod in_order;
 pub mod morphology;
 pub mod postings;
 pub mod segmenter;

@@ -54,6 +54,29 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    /// As [`Self::seek`], for a key that often lies in the leaf where the cursor is.
+    ///
+    /// # Errors
+    /// [`ReadError`] when a page on the way is damaged.
+    pub fn seek_near(&mut self, key: &[u8]) -> Result<(), ReadError> {
+        self.check()?;
+        if let Some((page, node, at)) = self.path.last_mut()
+            && node.is_leaf()
+        {
+            let found = node.search(key).map_err(|reason| self.source.misplaced(*page, reason));
+            match found {
+                // At either end it may as well belong to a neighbour.
+                Ok(Ok(place) | Err(place)) if (1..node.len()).contains(&place) => {
+                    *at = place;
+                    return Ok(());
+                }
+                Ok(_) => {}
+                Err(error) => return self.noting(Err(error)),
+            }
+        }
+        self.seek(key)
+    }
+
     /// Moves behind the last entry.
     ///
     /// # Errors

@@ -36,6 +36,14 @@ pub struct Counted {
     pub first: LocalDocId,
 }
 
+impl Counted {
+    /// This and what was counted of other blocks of the same value.
+    pub(super) fn and(self, others: Option<Self>) -> Self {
+        let Some(others) = others else { return self };
+        Self { count: self.count + others.count, first: self.first.min(others.first) }
+    }
+}
+
 /// Called with each value that a document of the set has; `Break` ends the walk.
 pub type CountVisit<'v, V> = dyn FnMut(&V, Counted) -> Result<ControlFlow<()>, ColumnError> + 'v;
 
@@ -57,7 +65,7 @@ impl CountedSet {
         Self { blocks: Some(blocks) }
     }
 
-    fn count(&self, base: u32, block: Block<'_>) -> Option<Counted> {
+    pub(super) fn count(&self, base: u32, block: Block<'_>) -> Option<Counted> {
         let (count, first) = match &self.blocks {
             None => (block.len(), block.first()),
             Some(blocks) => block.count_in(blocks.get((base >> 16) as usize)?.as_ref()?),
@@ -134,10 +142,7 @@ impl Columns<'_> {
             *blocks_left = left;
             let (base, block) = decode_block(tree, key, value)?;
             if let Some(more) = set.count(base, block) {
-                counted = Some(match counted {
-                    Some(so_far) => Counted { count: so_far.count + more.count, first: so_far.first.min(more.first) },
-                    None => more,
-                });
+                counted = Some(more.and(counted));
             }
             Ok(ControlFlow::Continue(()))
         };

@@ -32,7 +32,7 @@ const SCATTERED_MAX: u64 = 20_000;
 const BOX_CELLS: usize = 256;
 
 /// Entries read between two looks at whether others wait; points and shapes are looked at as often.
-const ENTRIES_PER_LOOK: usize = 16;
+pub(super) const ENTRIES_PER_LOOK: usize = 16;
 
 /// Called with each value of a walk and its documents; `Break` ends the walk.
 pub type Visit<'v, V> = dyn FnMut(&V, RoaringBitmap) -> Result<ControlFlow<()>, ColumnError> + 'v;

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use storage_engine::{ReadTree, Snapshot, TreeId, WriteTxn};
+use storage_engine::{Doomed, ReadTree, Snapshot, TreeId, WriteTxn};
 
 /// A column could not be read or written: the partition's store failed or its bytes are not what was written.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +21,20 @@ pub type Entry<'c> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, ColumnEr
 /// Gives the values of keys, fastest where these rise.
 pub type LookUp<'r> = dyn FnMut(&[u8]) -> Result<Option<&'r [u8]>, ColumnError> + 'r;
 
+/// Where a scan goes on behind an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Onward {
+    /// At the next one.
+    Next,
+    /// At a later key, which the entry's visitor has told.
+    Key,
+    /// Nowhere.
+    End,
+}
+
+/// Called with each entry of a scan; where that is to go on at a later key, puts that into the buffer.
+pub type LeapingEntry<'c> = dyn FnMut(&[u8], &[u8], &mut Vec<u8>) -> Result<Onward, ColumnError> + 'c;
+
 /// Ordered trees to read: a snapshot, or the state within a write.
 pub trait ColumnRead {
     /// The value of a key.
@@ -36,6 +50,21 @@ pub trait ColumnRead {
 
     /// Visits the entries from the last key that is below `before`, downwards.
     fn scan_back(&self, tree: TreeId, before: &[u8], entry: &mut Entry<'_>) -> Result<(), ColumnError>;
+
+    /// Visits entries from the first key that is at least `from`, upwards, and passes over others as `entry` says.
+    fn leap(&self, tree: TreeId, from: &[u8], entry: &mut LeapingEntry<'_>) -> Result<(), ColumnError> {
+        let (mut from, mut onward) = (from.to_vec(), Onward::Key);
+        while onward == Onward::Key {
+            let mut next = Vec::new();
+            onward = Onward::End;
+            self.scan(tree, &from, &mut |key, value| {
+                onward = entry(key, value, &mut next)?;
+                Ok(if onward == Onward::Next { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+            })?;
+            from = next;
+        }
+        Ok(())
+    }
 }
 
 /// Ordered trees to write. Puts are fastest in ascending order of keys.
@@ -43,8 +72,13 @@ pub trait ColumnWrite: ColumnRead {
     /// Sets the value of a key.
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), ColumnError>;
 
+    /// Removes those of some keys, which rise, that are there and that `doomed` names by their place and value.
+    fn delete_run(&mut self, tree: TreeId, keys: &[&[u8]], doomed: &mut Doomed<'_>) -> Result<(), ColumnError>;
+
     /// Removes a key, if it is there.
-    fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<(), ColumnError>;
+    fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<(), ColumnError> {
+        self.delete_run(tree, &[key], &mut |_, _| true)
+    }
 }
 
 impl ColumnRead for Snapshot {
@@ -63,6 +97,10 @@ impl ColumnRead for Snapshot {
 
     fn scan_back(&self, tree: TreeId, before: &[u8], entry: &mut Entry<'_>) -> Result<(), ColumnError> {
         scan_back(self, tree, before, entry)
+    }
+
+    fn leap(&self, tree: TreeId, from: &[u8], entry: &mut LeapingEntry<'_>) -> Result<(), ColumnError> {
+        leap(self, tree, from, entry)
     }
 }
 
@@ -83,6 +121,10 @@ impl ColumnRead for WriteTxn {
     fn scan_back(&self, tree: TreeId, before: &[u8], entry: &mut Entry<'_>) -> Result<(), ColumnError> {
         scan_back(self, tree, before, entry)
     }
+
+    fn leap(&self, tree: TreeId, from: &[u8], entry: &mut LeapingEntry<'_>) -> Result<(), ColumnError> {
+        leap(self, tree, from, entry)
+    }
 }
 
 impl ColumnWrite for WriteTxn {
@@ -90,8 +132,8 @@ impl ColumnWrite for WriteTxn {
         WriteTxn::put(self, tree, key, value).map_err(store_error)
     }
 
-    fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<(), ColumnError> {
-        WriteTxn::delete(self, tree, key).map(|_| ()).map_err(store_error)
+    fn delete_run(&mut self, tree: TreeId, keys: &[&[u8]], doomed: &mut Doomed<'_>) -> Result<(), ColumnError> {
+        WriteTxn::delete_run(self, tree, keys, doomed).map(|_| ()).map_err(store_error)
     }
 }
 
@@ -112,6 +154,22 @@ fn scan_back(state: &dyn ReadTree, tree: TreeId, before: &[u8], entry: &mut Entr
     while let Some((key, value)) = cursor.prev().map_err(store_error)? {
         if entry(key, value)?.is_break() {
             break;
+        }
+    }
+    Ok(())
+}
+
+fn leap(state: &dyn ReadTree, tree: TreeId, from: &[u8], entry: &mut LeapingEntry<'_>) -> Result<(), ColumnError> {
+    let (mut cursor, mut next) = (state.cursor(tree), Vec::new());
+    cursor.seek(from).map_err(store_error)?;
+    while let Some((key, value)) = cursor.next().map_err(store_error)? {
+        match entry(key, value, &mut next)? {
+            Onward::Next => {}
+            Onward::Key => {
+                cursor.seek_near(&next).map_err(store_error)?;
+                next.clear();
+            }
+            Onward::End => break,
         }
     }
     Ok(())

@@ -115,7 +115,8 @@ fn partitions_find_together_what_one_finds() {
 /// What is asked for, the slow way: every value of every document is looked at.
 fn slowly(facets: &Facets, documents: &RoaringBitmap, query: Option<&str>) -> Vec<(String, u64)> {
     let settings = &facets.settings;
-    let (matcher, field) = (Matcher::new(query, "city", settings), facets.fields.id("city"));
+    let wanted = Wanted::new(query, "city", settings);
+    let (matcher, field) = (Matcher::new(&wanted, "city", settings), facets.fields.id("city"));
     let mut values: BTreeMap<String, (String, u64)> = BTreeMap::new();
     for document in field.into_iter().flat_map(|_| &facets.documents) {
         let of_document = facets.columns().values(field.unwrap(), LocalDocId(document)).unwrap();
@@ -125,7 +126,7 @@ fn slowly(facets: &Facets, documents: &RoaringBitmap, query: Option<&str>) -> Ve
         }
     }
     let mut found: Vec<_> =
-        values.into_iter().filter(|(value, (_, count))| *count > 0 && matcher.matches(value)).collect();
+        values.into_iter().filter(|(value, (_, count))| *count > 0 && matcher.takes(value)).collect();
     match (settings.faceting.order("city"), query) {
         (FacetOrder::Alpha, None) => {}
         (FacetOrder::Alpha, Some(_)) => found.sort_by_key(|(value, _)| matcher.folding.fold(value).into_owned()),

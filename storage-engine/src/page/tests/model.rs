@@ -152,7 +152,7 @@ proptest! {
 
     #[test]
     fn a_cursor_finds_its_place_both_ways(
-        keys in proptest::collection::btree_set(key(), 0..300), probe in key()
+        keys in proptest::collection::btree_set(key(), 0..300), probe in key(), others in proptest::collection::vec(key(), 0..20)
     ) {
         let (disk, tree) = (MemDisk::new(), TreeId(0));
         let store = open(&disk);
@@ -168,6 +168,11 @@ proptest! {
         cursor.seek(&probe).expect("nothing is damaged");
         let found = cursor.prev().expect("nothing is damaged").map(|(key, _)| key.to_vec());
         prop_assert_eq!(found.as_ref(), keys.range(..probe).next_back());
+        for other in others {
+            cursor.seek_near(&other).expect("nothing is damaged");
+            let found = cursor.next().expect("nothing is damaged").map(|(key, _)| key.to_vec());
+            prop_assert_eq!(found.as_ref(), keys.range(other..).next());
+        }
         cursor.seek_to_end().expect("nothing is damaged");
         let mut back = Vec::new();
         while let Some((key, _)) = cursor.prev().expect("nothing is damaged") {
