@@ -76,6 +76,14 @@ impl<'b> Block<'b> {
         }
     }
 
+    /// Calls `each` with all numbers, ascending.
+    pub fn each(self, each: &mut dyn FnMut(u16)) {
+        match self {
+            Self::List(numbers) => numbers.iter().for_each(|number| each(u16::from_le_bytes(*number))),
+            other => other.numbers().into_iter().for_each(each),
+        }
+    }
+
     /// Whether a number is in the block.
     pub fn contains(self, number: u16) -> bool {
         match self {
@@ -225,6 +233,9 @@ mod tests {
         prop_assert!(bytes.len() <= 1 + BITMAP_BYTES);
         let block = Block::decode(&bytes).expect("just encoded");
         prop_assert_eq!(&block.numbers(), numbers);
+        let mut each = Vec::new();
+        block.each(&mut |number| each.push(number));
+        prop_assert_eq!(&each, numbers);
         for number in [0, 1, 77, u16::MAX].into_iter().chain(numbers.iter().copied().take(50)) {
             prop_assert_eq!(block.contains(number), numbers.contains(&number));
         }

@@ -22,6 +22,8 @@ mod cuts;
 mod distinct_values;
 mod guided;
 mod keys;
+mod places;
+mod points;
 mod reader;
 mod reindex;
 mod resident;

@@ -17,19 +17,13 @@ use super::store::{ColumnError, ColumnRead, Entry};
 use super::value_walk::FieldValue;
 use super::values::DocValues;
 use crate::facets::geo::GeoPoint;
-use crate::facets::geo::cells::{Areas, Bounds, Cell, cover, cover_with};
+use crate::facets::geo::cells::{Bounds, cover};
 use crate::facets::geo::shapes::Region;
 use crate::facets::normalise::STRING_BYTES_MAX;
 use crate::ids::{FieldId, LocalDocId};
 use crate::partition::trees::{
     FACET_FLAGS, FACET_NUMBERS, FACET_STRINGS, FACET_VALUES, GEO_CELLS, GEO_POINTS, GEO_SHAPES,
 };
-
-/// Fewer points than this are looked up one by one.
-const SCATTERED_MAX: u64 = 20_000;
-
-/// A box is covered with about this many cells: many of them, since points under those at its edges are looked at one by one.
-const BOX_CELLS: usize = 256;
 
 /// Entries read between two looks at whether others wait; points and shapes are looked at as often.
 pub(super) const ENTRIES_PER_LOOK: usize = 16;
@@ -173,97 +167,6 @@ impl<'a> Columns<'a> {
     pub fn point(&self, document: LocalDocId) -> Result<Option<GeoPoint>, ColumnError> {
         let bytes = self.store.get(GEO_POINTS, &document.0.to_be_bytes())?;
         bytes.map(|bytes| decode_point(bytes).ok_or(ColumnError::Corrupt(GEO_POINTS))).transpose()
-    }
-
-    /// The documents whose point satisfies `belongs`, which no point within the usual ranges and out of these rectangles does.
-    pub async fn with_point(
-        &self,
-        within: &[Bounds],
-        belongs: impl Fn(GeoPoint) -> bool,
-        pace: &dyn Pace,
-    ) -> Result<RoaringBitmap, ColumnError> {
-        let candidates = self.near(Place::Point, within, pace).await?;
-        self.of_points(candidates, belongs, pace).await
-    }
-
-    /// The documents whose point lies in one of the rectangles, which is what `belongs` tells. Only points near an edge are looked at.
-    pub async fn with_point_in(
-        &self,
-        rectangles: &[Bounds],
-        belongs: impl Fn(GeoPoint) -> bool,
-        pace: &dyn Pace,
-    ) -> Result<RoaringBitmap, ColumnError> {
-        let (areas, place) = (Areas::new(rectangles), Place::Point);
-        let (mut inside, mut doubtful) = (RoaringBitmap::new(), BlockUnion::default());
-        // Points out of the usual ranges, too.
-        let mut around = vec![Cell::WHOLE];
-        let cover = cover_with(rectangles, BOX_CELLS);
-        for cell in cover.wholes {
-            let after = cell.last_code().checked_add(1);
-            let before = after.map_or_else(|| vec![place as u8 + 1], |code| keys::cell_start(place, code));
-            if areas.hold(cell) {
-                // The finest parts only: those out of the usual ranges are under the whole globe itself.
-                let from = keys::cell(place, cell.below_whole());
-                inside |= self.between(GEO_CELLS, &from, Some(&before), pace).await?;
-                continue;
-            }
-            let mut union = BlockUnion::default();
-            let mut entry = |key: &[u8], value: &[u8]| {
-                if key >= before.as_slice() {
-                    return Ok(ControlFlow::Break(()));
-                }
-                let cell = keys::cell_of(key).ok_or(ColumnError::Corrupt(GEO_CELLS))?;
-                if areas.touch(cell) || !cell.holds_points() {
-                    let (base, block) = decode_block(GEO_CELLS, key, value)?;
-                    let is_inside = cell.holds_points() && areas.hold(cell);
-                    let set = if is_inside { &mut union } else { &mut doubtful };
-                    set.add(base, block);
-                }
-                Ok(ControlFlow::Continue(()))
-            };
-            self.scan((GEO_CELLS, false), &keys::cell(place, cell), &mut entry, pace).await?;
-            inside |= union.finish();
-        }
-        around.extend(cover.around);
-        let mut doubtful = doubtful.finish();
-        for cell in around {
-            doubtful |= self.of_value(GEO_CELLS, &keys::cell(place, cell))?;
-        }
-        doubtful -= &inside;
-        Ok(inside | self.of_points(doubtful, belongs, pace).await?)
-    }
-
-    /// Those of some documents with points whose point satisfies `belongs`.
-    async fn of_points(
-        &self,
-        candidates: RoaringBitmap,
-        belongs: impl Fn(GeoPoint) -> bool,
-        pace: &dyn Pace,
-    ) -> Result<RoaringBitmap, ColumnError> {
-        let mut found = RoaringBitmap::new();
-        if candidates.len() < SCATTERED_MAX {
-            for (number, document) in candidates.iter().enumerate() {
-                if number % ENTRIES_PER_LOOK == 0 && pace.due() {
-                    pace.pause().await;
-                }
-                let point = self.point(LocalDocId(document))?.ok_or(ColumnError::Corrupt(GEO_POINTS))?;
-                if belongs(point) {
-                    found.insert(document);
-                }
-            }
-            return Ok(found);
-        }
-        // So many are read faster one after the other than looked up.
-        let mut entry = |key: &[u8], value: &[u8]| {
-            let point = decode_point(value).ok_or(ColumnError::Corrupt(GEO_POINTS))?;
-            let document = keys::document_of(key).ok_or(ColumnError::Corrupt(GEO_POINTS))?.0;
-            if belongs(point) && candidates.contains(document) {
-                found.insert(document);
-            }
-            Ok(ControlFlow::Continue(()))
-        };
-        self.scan((GEO_POINTS, false), &[0], &mut entry, pace).await?;
-        Ok(found)
     }
 
     /// The documents whose shape meets the region.
@@ -414,7 +317,7 @@ impl<'a> Columns<'a> {
     }
 
     /// The documents of the blocks of one value, or of whatever else has few of them: those whose key begins so.
-    fn of_value(&self, tree: TreeId, prefix: &[u8]) -> Result<RoaringBitmap, ColumnError> {
+    pub(super) fn of_value(&self, tree: TreeId, prefix: &[u8]) -> Result<RoaringBitmap, ColumnError> {
         let mut union = BlockUnion::default();
         self.store.scan(tree, prefix, &mut |key, value| add_block(tree, prefix, key, value, &mut union))?;
         Ok(union.finish())
@@ -429,7 +332,7 @@ impl<'a> Columns<'a> {
     }
 
     /// The documents of the blocks from `from` on, up to but without `before`: of one field, or of what lies in cells of one kind.
-    async fn between(
+    pub(super) async fn between(
         &self,
         tree: TreeId,
         from: &[u8],
@@ -460,7 +363,7 @@ impl<'a> Columns<'a> {
     }
 
     /// The documents of the blocks from one key on, up to but without another, if their keys are accepted.
-    async fn accepted(
+    pub(super) async fn accepted(
         &self,
         tree: TreeId,
         (from, before): (&[u8], Option<&[u8]>),

@@ -16,6 +16,7 @@ use storage_engine::vector::Pace;
 
 use super::coarse::CoarseColumns;
 use super::keys;
+use super::places::HeldPlaces;
 use super::reader::Columns;
 use super::store::ColumnError;
 use super::values::DocValues;
@@ -103,6 +104,7 @@ impl<S: BuildHasher> ListNumbers<S> {
 pub struct ResidentFields {
     held: RefCell<Held>,
     pub(super) coarse: CoarseColumns,
+    pub(super) places: HeldPlaces,
 }
 
 #[derive(Default)]
@@ -212,7 +214,9 @@ impl ResidentFields {
     /// Forgets one of them; false when there is none.
     pub fn forget_some(&self) -> bool {
         let mut held = self.held.borrow_mut();
-        let Some(field) = held.fields.keys().next().copied() else { return self.coarse.forget_some() };
+        let Some(field) = held.fields.keys().next().copied() else {
+            return self.places.forget() || self.coarse.forget_some();
+        };
         if let Some(State::Resident(values)) = held.fields.remove(&field) {
             held.bytes -= values.bytes();
         }
@@ -221,7 +225,7 @@ impl ResidentFields {
 
     /// Bytes of all that are held, about.
     pub fn bytes(&self) -> usize {
-        self.held.borrow().bytes + self.coarse.bytes()
+        self.held.borrow().bytes + self.coarse.bytes() + self.places.bytes()
     }
 }
 

@@ -1,4 +1,5 @@
 use futures_lite::future::block_on;
+use futures_util::FutureExt;
 use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use serde_json::{Value, json};
@@ -7,9 +8,10 @@ use storage_engine::vector::Unpaced;
 use super::{ColumnWriter, Columns, Flag, ReindexPlan, drop_field, drop_places};
 use crate::facets::Extractor;
 use crate::facets::filter::tests::document;
+use crate::facets::geo::areas::{Area, BoxArea, CircleArea};
 use crate::facets::geo::{GeoBox, GeoPoint};
 use crate::facets::source::FacetSource;
-use crate::facets::test_support::{Facets, filterable};
+use crate::facets::test_support::{Busy, Facets, filterable};
 use crate::ids::{FieldId, LocalDocId};
 use crate::settings::Settings;
 
@@ -139,11 +141,12 @@ fn place() -> impl Strategy<Value = (f64, f64)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// A box finds the points that lie in it, whether their cells or they themselves are looked at.
+    /// Areas find the points that lie in them, whether entries of cells are read, pieces of these are held, or the places of all
+    /// documents are.
     #[test]
-    fn boxes_hold_the_points_in_them(
-        points in proptest::collection::vec((place(), 0..9u8), 1..30),
-        boxes in proptest::collection::vec((place(), place()), 1..5)
+    fn areas_hold_the_points_in_them(
+        points in prop_oneof![4 => proptest::collection::vec((place(), 0..9u8), 1..30), 1 => proptest::collection::vec((place(), 0..9u8), 65..90)],
+        areas in proptest::collection::vec((place(), place(), proptest::option::of(0.0..20_100_000.0f64)), 1..9)
     ) {
         let points: Vec<GeoPoint> = points
             .into_iter()
@@ -152,15 +155,42 @@ proptest! {
         let documents = points.iter().map(|point| json!({"_geo": {"lat": point.lat, "lng": point.lng}}));
         let facets = Facets::with(filterable(&["_geo"]), documents);
         let columns = facets.columns().held_by(facets.resident_fields());
-        for (one, other) in boxes {
+        for (one, other, radius) in areas {
             let (south, north) = (one.0.min(other.0), one.0.max(other.0));
             let bounds = GeoBox {
                 top_right: GeoPoint { lat: north, lng: one.1 },
                 bottom_left: GeoPoint { lat: south, lng: other.1 },
             };
-            let found = block_on(columns.with_point_in(&bounds.bounds(), |point| bounds.contains(point), &Unpaced));
-            let expected = (0..points.len() as u32).filter(|at| bounds.contains(points[*at as usize]));
-            prop_assert_eq!(found.expect("memory does not fail"), expected.collect::<RoaringBitmap>(), "{:?}", bounds);
+            let centre = GeoPoint { lat: one.0, lng: one.1 };
+            let (area, holds): (Box<dyn Area>, Box<dyn Fn(GeoPoint) -> bool>) = match radius {
+                Some(radius) => (
+                    Box::new(CircleArea::new(centre, radius)), Box::new(move |point| centre.distance_m(point) <= radius)
+                ),
+                None => (Box::new(BoxArea::new(bounds)), Box::new(move |point| bounds.contains(point))),
+            };
+            let found = block_on(columns.with_point(&*area, &Unpaced));
+            let expected = (0..points.len() as u32).filter(|at| holds(points[*at as usize]));
+            prop_assert_eq!(found.expect("memory does not fail"), expected.collect::<RoaringBitmap>(), "{:?} {:?}", bounds, radius);
         }
+        while facets.resident.forget_some() {}
+        prop_assert_eq!(facets.resident.bytes(), 0);
     }
+}
+
+/// The places of points are kept once areas have read enough, also where a search is dropped while it reads them.
+#[test]
+fn places_are_held_when_that_pays() {
+    let documents = (0..30).map(|at| json!({"_geo": {"lat": at, "lng": at}}));
+    let facets = Facets::with(filterable(&["_geo"]), documents);
+    let columns = facets.columns().held_by(facets.resident_fields());
+    let area = CircleArea::new(GeoPoint { lat: 10.0, lng: 10.0 }, 20_000_000.0);
+    let all = || block_on(columns.with_point(&area, &Unpaced)).expect("memory does not fail").len();
+    assert_eq!((all(), facets.resident.bytes()), (30, 0));
+    let mut dropped = Box::pin(columns.with_point(&area, &Busy));
+    assert!((&mut dropped).now_or_never().is_none());
+    assert_eq!((all(), facets.resident.bytes()), (30, 0), "somebody reads them");
+    drop(dropped);
+    assert_eq!(all(), 30);
+    assert!(facets.resident.bytes() > 0);
+    assert_eq!(all(), 30);
 }

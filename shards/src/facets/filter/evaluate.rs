@@ -15,6 +15,7 @@ use super::ranges::{PendingOf, PendingRanges, Range, within_all, within_any};
 use super::tree::{Comparison, GeoTest, Node, Operator, Test};
 use crate::error::UserError;
 use crate::facets::columns::{ColumnError, Columns, Flag};
+use crate::facets::geo::areas::{BoxArea, CircleArea};
 use crate::facets::geo::shapes::Region;
 use crate::facets::geo::{self, GeoBox, GeoPoint};
 use crate::facets::normalise::{STRING_BYTES_MAX, normalise, number_bits, parse_number};
@@ -340,8 +341,7 @@ impl Evaluation<'_> {
         }
         let mut selected = RoaringBitmap::new();
         if points {
-            let near = |point: GeoPoint| centre.distance_m(point) <= radius_m;
-            selected |= self.columns.with_point(&geo::around(centre, radius_m), near, self.pace).await?;
+            selected |= self.columns.with_point(&CircleArea::new(centre, radius_m), self.pace).await?;
         }
         if shapes {
             let region = Region::circle(centre, radius_m, corners as usize);
@@ -359,8 +359,7 @@ impl Evaluation<'_> {
         }
         let mut selected = RoaringBitmap::new();
         if points {
-            let inside = |point| bounds.contains(point);
-            selected |= self.columns.with_point_in(&bounds.bounds(), inside, self.pace).await?;
+            selected |= self.columns.with_point(&BoxArea::new(*bounds), self.pace).await?;
         }
         if shapes {
             selected |= self.columns.with_shape(&Region::rectangle(bounds), self.pace).await?;

@@ -9,8 +9,11 @@ use smallvec::SmallVec;
 /// Level of the finest cells: 1/65,536 of a turn wide, about 600 metres at the equator.
 const LEVEL_MAX: u8 = 16;
 
+/// Columns of finest cells, and rows.
+pub const COLUMNS: u32 = 1 << LEVEL_MAX;
+
 /// A request is covered with about this many cells; with more of them fewer documents outside are looked at.
-const COVER_CELLS: usize = 24;
+pub const COVER_CELLS: usize = 24;
 
 /// A rectangle of longitudes and latitudes, edges included; never crosses the antimeridian.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,7 +60,7 @@ impl Bounds {
     /// Columns and rows of the finest cells of which every point within the usual ranges lies in the rectangle; `None` when there are
     /// none. Columns and rows never fall with rising longitudes and latitudes: whatever lies in a later column than the western edge
     /// is east of that.
-    fn inner_grid(&self) -> Option<Grid> {
+    pub(super) fn inner_grid(&self) -> Option<Grid> {
         let Grid { columns, rows } = self.grid();
         let last = (1 << LEVEL_MAX) - 1;
         let inner = |(first, end): (u32, u32), (is_first, is_last): (bool, bool)| {
@@ -73,7 +76,7 @@ impl Bounds {
 
     /// Columns and rows of the finest cells that are touched: first and last of each. What a request has outside of the usual
     /// ranges counts at the edge.
-    fn grid(&self) -> Grid {
+    pub(super) fn grid(&self) -> Grid {
         let steps = f64::from(1u32 << LEVEL_MAX);
         // The cast cuts off fractions and what is too large; the greatest longitude and latitude belong to the last cell.
         let step = |part: f64| (part * steps).clamp(0.0, steps - 1.0) as u32;
@@ -82,11 +85,55 @@ impl Bounds {
     }
 }
 
-/// A rectangle of finest cells.
+/// The column and the row of a finest cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spot {
+    /// From the west.
+    pub column: u16,
+    /// From the south.
+    pub row: u16,
+}
+
+/// A rectangle of finest cells: the first and the last of its columns and rows.
 #[derive(Clone, Copy)]
-struct Grid {
-    columns: (u32, u32),
-    rows: (u32, u32),
+pub(super) struct Grid {
+    pub columns: (u32, u32),
+    pub rows: (u32, u32),
+}
+
+impl Grid {
+    /// Whether `other` lies within this one.
+    pub fn covers(&self, other: &Self) -> bool {
+        let inside = |outer: (u32, u32), inner: (u32, u32)| outer.0 <= inner.0 && inner.1 <= outer.1;
+        inside(self.columns, other.columns) && inside(self.rows, other.rows)
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        let meets = |a: (u32, u32), b: (u32, u32)| a.0 <= b.1 && b.0 <= a.1;
+        meets(self.columns, other.columns) && meets(self.rows, other.rows)
+    }
+
+    /// Whether a cell lies within it.
+    pub fn holds(&self, spot: Spot) -> bool {
+        let inside = |(first, last): (u32, u32), at: u16| (first..=last).contains(&u32::from(at));
+        inside(self.columns, spot.column) && inside(self.rows, spot.row)
+    }
+
+    /// Which of up to 64 cells lie within it, a bit for each.
+    pub fn held(&self, spots: &[Spot]) -> u64 {
+        /// Moves the lowest bits of eight bytes together in the highest byte.
+        const TOGETHER: u64 = 0x0102_0408_1020_4080;
+        // Numbers of 16 bits and bytes, of which processors compare many at once.
+        let (column, columns) = (self.columns.0 as u16, (self.columns.1 - self.columns.0) as u16);
+        let (row, rows) = (self.rows.0 as u16, (self.rows.1 - self.rows.0) as u16);
+        let mut held = [0u8; 64];
+        for (held, spot) in held.iter_mut().zip(spots) {
+            let inside = spot.column.wrapping_sub(column) <= columns && spot.row.wrapping_sub(row) <= rows;
+            *held = u8::from(inside);
+        }
+        let words = held.as_chunks::<8>().0.iter().enumerate();
+        words.fold(0, |bits, (at, word)| bits | u64::from_le_bytes(*word).wrapping_mul(TOGETHER) >> 56 << (8 * at))
+    }
 }
 
 /// One cell.
@@ -129,13 +176,18 @@ impl Cell {
         self.code | parts_less_one
     }
 
-    fn grid(self) -> Grid {
+    pub(super) fn grid(self) -> Grid {
         let last = self.last_code();
         Grid { columns: (gather(self.code), gather(last)), rows: (gather(self.code >> 1), gather(last >> 1)) }
     }
 
+    /// Where a finest cell is; of others, where their first part is.
+    pub fn spot(self) -> Spot {
+        Spot { column: gather(self.code) as u16, row: gather(self.code >> 1) as u16 }
+    }
+
     /// The cell around this one, one level up.
-    fn parent(self) -> Option<Self> {
+    pub(super) fn parent(self) -> Option<Self> {
         let level = self.level.checked_sub(1)?;
         let kept = u32::MAX.checked_shl(32 - 2 * u32::from(level)).unwrap_or(0);
         Some(Self { code: self.code & kept, level })
@@ -194,36 +246,6 @@ pub struct Cover {
     pub around: Vec<Cell>,
 }
 
-/// Where the points of rectangles are told apart from others.
-pub struct Areas {
-    inner: SmallVec<[Grid; 2]>,
-    touched: SmallVec<[Grid; 2]>,
-}
-
-impl Areas {
-    /// Those of these rectangles.
-    pub fn new(rectangles: &[Bounds]) -> Self {
-        Self {
-            inner: rectangles.iter().filter_map(Bounds::inner_grid).collect(),
-            touched: rectangles.iter().map(Bounds::grid).collect(),
-        }
-    }
-
-    /// Whether all points in the cell are in one of the rectangles.
-    pub fn hold(&self, cell: Cell) -> bool {
-        let Grid { columns, rows } = cell.grid();
-        let inside = |outer: (u32, u32), inner: (u32, u32)| outer.0 <= inner.0 && inner.1 <= outer.1;
-        self.inner.iter().any(|area| inside(area.columns, columns) && inside(area.rows, rows))
-    }
-
-    /// Whether a point in the cell may be in one of the rectangles.
-    pub fn touch(&self, cell: Cell) -> bool {
-        let Grid { columns, rows } = cell.grid();
-        let meets = |a: (u32, u32), b: (u32, u32)| a.0 <= b.1 && b.0 <= a.1;
-        self.touched.iter().any(|area| meets(area.columns, columns) && meets(area.rows, rows))
-    }
-}
-
 /// Covers rectangles with cells.
 pub fn cover(rectangles: &[Bounds]) -> Cover {
     cover_with(rectangles, COVER_CELLS)
@@ -250,17 +272,11 @@ fn cover_one(bounds: &Bounds, cells: usize) -> Vec<Cell> {
     while done.len() + open.len() < cells
         && let Some(cell) = open.pop_front()
     {
-        let Grid { columns, rows } = cell.grid();
-        let inside = |outer: (u32, u32), inner: (u32, u32)| outer.0 <= inner.0 && inner.1 <= outer.1;
-        if cell.level == LEVEL_MAX || (inside(wanted.columns, columns) && inside(wanted.rows, rows)) {
+        if cell.level == LEVEL_MAX || wanted.covers(&cell.grid()) {
             done.push(cell);
             continue;
         }
-        open.extend(cell.children().filter(|child| {
-            let Grid { columns, rows } = child.grid();
-            let meets = |a: (u32, u32), b: (u32, u32)| a.0 <= b.1 && b.0 <= a.1;
-            meets(columns, wanted.columns) && meets(rows, wanted.rows)
-        }));
+        open.extend(cell.children().filter(|child| child.grid().meets(&wanted)));
     }
     done.extend(open);
     done
@@ -299,33 +315,6 @@ mod tests {
             let cover = cover(&requests);
             if requests.iter().any(|request| request.meets(&document)) {
                 prop_assert!(cells.iter().any(|cell| is_found(&cover, *cell)), "{:?} {:?}", cells, cover);
-            }
-        }
-
-        /// A point's cell tells whether it lies in a rectangle, unless the cell is at an edge.
-        #[test]
-        fn cells_tell_points_apart(
-            requests in proptest::collection::vec(bounds(), 1..3),
-            (lng, lat) in (-180.0..=180.0f64, -90.0..=90.0f64),
-            (at_edge, level) in (0..5usize, 0..=LEVEL_MAX),
-        ) {
-            let first = requests[0];
-            let (lng, lat) = match at_edge {
-                0 => (first.west, lat),
-                1 => (first.east, first.north),
-                2 => (lng, first.south),
-                _ => (lng, lat),
-            };
-            let (lng, lat) = (lng.clamp(-180.0, 180.0), lat.clamp(-90.0, 90.0));
-            let point = Bounds::of_point(lng, lat);
-            let [cell] = cells_of(&point)[..] else { panic!("a point has one cell") };
-            prop_assert!(cell.holds_points());
-            let around = std::iter::successors(Some(cell), |cell| cell.parent()).find(|cell| cell.level == level);
-            let is_within = requests.iter().any(|request| request.covers(&point));
-            let areas = Areas::new(&requests);
-            for cell in [cell, around.expect("one of each level")] {
-                prop_assert!(!areas.hold(cell) || is_within);
-                prop_assert!(areas.touch(cell) || !is_within);
             }
         }
 

@@ -1,5 +1,6 @@
 //! Geo search: points (`_geo`), [`shapes`] (`_geojson`), distances, and the [`cells`] that filters use to find documents.
 
+pub mod areas;
 pub mod cells;
 mod meet;
 pub mod shapes;
