@@ -11,7 +11,9 @@ use serde_json::Value;
 use storage_engine::vector::Pace;
 use storage_engine::{Doomed, TreeId};
 
-use super::columns::{ColumnError, ColumnRead, ColumnWrite, ColumnWriter, Columns, ResidentFields, store::Entry};
+use super::columns::{
+    ColumnError, ColumnRead, ColumnWrite, ColumnWriter, Columns, FactChanges, ResidentFields, store::Entry,
+};
 use super::extract::{Extractor, Facts};
 use super::source::FacetSource;
 use crate::fields::FieldsMap;
@@ -129,7 +131,13 @@ impl Facets {
         for (number, json) in documents {
             let old = self.json.get(&number).cloned().map(|json| self.facts(&json));
             let new = json.as_ref().map(|json| self.facts(json));
-            writer.add(LocalDocId(number), old.as_ref(), new.as_ref());
+            if number % 2 == 0 {
+                writer.add(LocalDocId(number), old.as_ref(), new.as_ref());
+            } else {
+                // As those of long documents come.
+                let mut changes = FactChanges::between(LocalDocId(number), old.as_ref(), new.as_ref());
+                while !writer.add_some(&mut changes, 2) {}
+            }
             match json {
                 Some(json) => {
                     self.json.insert(number, json);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use storage_engine::{ReadTree, WriteTxn};
+use storage_engine::{ReadTree, TreeId, WriteTxn};
 
 use super::error::PartitionError;
 use super::memory::TermCounts;
@@ -24,6 +24,8 @@ const FLAG_BITS: u32 = 4;
 
 /// Entries handled between two looks at the clock: each touches memory anywhere, some tens of nanoseconds.
 const ENTRIES_PER_STEP: usize = 2048;
+/// Entries removed together, each perhaps from a leaf of its own.
+const GONE_TOGETHER: usize = if cfg!(test) { 3 } else { 64 };
 /// Terms sorted at once: some ten microseconds.
 const SORTED_AT_ONCE: usize = 128;
 /// Terms with more first bytes in common are sorted at once however many they are: a word that long is rarely one of many.
@@ -62,31 +64,24 @@ impl PostingChanges {
     /// A document had the words `old` and has the words `new` from now on.
     pub fn add(&mut self, doc: u32, old: &DocumentWords, new: &DocumentWords) {
         debug_assert!(self.entries.last().is_none_or(|last| last.doc < doc), "documents rise");
-        let (mut old_terms, mut new_terms) = (old.terms.iter().peekable(), new.terms.iter().peekable());
-        loop {
-            let term = match (old_terms.peek(), new_terms.peek()) {
-                (None, None) => return,
-                (Some((a, ..)), Some((b, ..))) => *a.min(b),
-                (Some((term, ..)), None) | (None, Some((term, ..))) => *term,
-            };
-            let was = old_terms.next_if(|(other, ..)| *other == term);
-            let is = new_terms.next_if(|(other, ..)| *other == term);
-            let old_list = was.map(|(_, range, _)| old.list(range));
-            let new_list = is.map(|(_, range, _)| new.list(range));
-            let tolerant = (was.is_some_and(|(.., t)| *t), is.is_some_and(|(.., t)| *t));
-            if old_list == new_list && tolerant.0 == tolerant.1 {
-                continue;
-            }
-            let mut flags = 0;
-            for (flag, set) in
-                [(WAS, was.is_some()), (IS, is.is_some()), (WAS_TOLERANT, tolerant.0), (IS_TOLERANT, tolerant.1)]
-            {
-                flags |= if set { flag } else { 0 };
-            }
-            let list = new_list.unwrap_or_default();
-            let start = self.lists.push(list) as u32;
-            self.entries.push(Entry { term, doc, start, len_and_flags: (list.len() as u32) << FLAG_BITS | flags });
+        for (term, list, flags) in changed_terms(old, new) {
+            self.put(doc, term, list, flags);
         }
+    }
+
+    /// As [`Self::add`], for a document of many words, in short steps.
+    pub async fn add_in_steps(&mut self, runtime: &dyn Runtime, doc: u32, old: &DocumentWords, new: &DocumentWords) {
+        debug_assert!(self.entries.last().is_none_or(|last| last.doc < doc), "documents rise");
+        let mut checkpoint = Checkpoint::default();
+        for (term, list, flags) in changed_terms(old, new) {
+            self.put(doc, term, list, flags);
+            checkpoint.tick(runtime).await;
+        }
+    }
+
+    fn put(&mut self, doc: u32, term: TermNo, list: &[u8], flags: u32) {
+        let start = self.lists.push(list) as u32;
+        self.entries.push(Entry { term, doc, start, len_and_flags: (list.len() as u32) << FLAG_BITS | flags });
     }
 
     /// Writes all changes and forgets them. Notes in `kinds` which terms appeared, disappeared or changed kind.
@@ -99,12 +94,13 @@ impl PostingChanges {
         let mut checkpoint = Checkpoint::default();
         let grouped = self.group(runtime, &mut checkpoint).await;
         let mut counts = Vec::with_capacity(grouped.terms.len());
+        let mut gone = Gone::default();
         for (term, range) in &grouped.terms {
             let entries = &grouped.order[range.clone()];
             let before = txn.get(DICTIONARY, self.terms.text(*term))?.map(TermCounts::parse).transpose()?;
             match before {
                 None => self.write_new_term(txn, *term, entries, runtime, &mut checkpoint).await?,
-                Some(_) => self.write_known_term(txn, *term, entries, runtime, &mut checkpoint).await?,
+                Some(_) => self.write_known_term((txn, &mut gone), *term, entries, runtime, &mut checkpoint).await?,
             }
             let mut after = before.unwrap_or_default();
             for some in entries.chunks(ENTRIES_PER_STEP) {
@@ -114,6 +110,7 @@ impl PostingChanges {
             counts.push((*term, before, after));
             checkpoint.tick(runtime).await;
         }
+        gone.remove(txn, POSTINGS)?;
         let mut value = Vec::new();
         for (term, before, after) in counts {
             let text = self.terms.text(term);
@@ -121,7 +118,7 @@ impl PostingChanges {
             after.put(&mut value);
             match (before, after.kind()) {
                 (None, None) => {}
-                (Some(_), None) => drop(txn.delete(DICTIONARY, text)?),
+                (Some(_), None) => gone.push(txn, DICTIONARY, text)?,
                 (_, Some(_)) => txn.put(DICTIONARY, text, &value)?,
             }
             if before.and_then(TermCounts::kind) != after.kind() {
@@ -130,6 +127,7 @@ impl PostingChanges {
             }
             checkpoint.tick(runtime).await;
         }
+        gone.remove(txn, DICTIONARY)?;
         self.terms.clear();
         self.entries.clear();
         self.lists.clear();
@@ -249,7 +247,7 @@ impl PostingChanges {
 
     async fn write_known_term(
         &self,
-        txn: &mut WriteTxn,
+        (txn, gone): (&mut WriteTxn, &mut Gone),
         term: TermNo,
         mut entries: &[u32],
         runtime: &dyn Runtime,
@@ -264,7 +262,9 @@ impl PostingChanges {
             let within = |at: &u32| block.next.is_none_or(|next| self.entry(*at).doc < next);
             let count = entries.partition_point(within).min(ENTRIES_PER_STEP);
             let (here, later) = entries.split_at(count);
-            self.rewrite_block(txn, text, &block, here)?;
+            // What is removed later must not be met again.
+            let gone = later.is_empty().then_some(&mut *gone);
+            self.rewrite_block((txn, gone), text, &block, here)?;
             entries = later;
             checkpoint.look(runtime).await;
         }
@@ -274,7 +274,7 @@ impl PostingChanges {
     /// Writes a block anew with the changes that fall into it.
     fn rewrite_block(
         &self,
-        txn: &mut WriteTxn,
+        (txn, gone): (&mut WriteTxn, Option<&mut Gone>),
         text: &[u8],
         block: &StoredBlock,
         changes: &[u32],
@@ -304,12 +304,61 @@ impl PostingChanges {
         let mut key = Vec::new();
         if written.first().is_none_or(|(first, _)| *first != block.first) {
             block_key(text, block.first, &mut key);
-            txn.delete(POSTINGS, &key)?;
+            match gone {
+                Some(gone) => gone.push(txn, POSTINGS, &key)?,
+                None => drop(txn.delete(POSTINGS, &key)?),
+            }
         }
         for (first, bytes) in written {
             block_key(text, first, &mut key);
             txn.put(POSTINGS, &key, &bytes)?;
         }
+        Ok(())
+    }
+}
+
+/// The terms that change from one state of a document to another, by rising number, each with its new list and the flags of its entry.
+fn changed_terms<'w>(old: &'w DocumentWords, new: &'w DocumentWords) -> impl Iterator<Item = (TermNo, &'w [u8], u32)> {
+    let (mut old_terms, mut new_terms) = (old.terms.iter().peekable(), new.terms.iter().peekable());
+    std::iter::from_fn(move || {
+        loop {
+            let term = match (old_terms.peek(), new_terms.peek()) {
+                (None, None) => return None,
+                (Some((a, ..)), Some((b, ..))) => *a.min(b),
+                (Some((term, ..)), None) | (None, Some((term, ..))) => *term,
+            };
+            let was = old_terms.next_if(|(other, ..)| *other == term);
+            let is = new_terms.next_if(|(other, ..)| *other == term);
+            let old_list = was.map(|(_, range, _)| old.list(range));
+            let new_list = is.map(|(_, range, _)| new.list(range));
+            let tolerant = (was.is_some_and(|(.., t)| *t), is.is_some_and(|(.., t)| *t));
+            if old_list == new_list && tolerant.0 == tolerant.1 {
+                continue;
+            }
+            let mut flags = 0;
+            for (flag, set) in
+                [(WAS, was.is_some()), (IS, is.is_some()), (WAS_TOLERANT, tolerant.0), (IS_TOLERANT, tolerant.1)]
+            {
+                flags |= if set { flag } else { 0 };
+            }
+            return Some((term, new_list.unwrap_or_default(), flags));
+        }
+    })
+}
+
+/// Keys of one tree that are removed together: such that rise, and are not looked at before.
+#[derive(Default)]
+struct Gone(Vec<Vec<u8>>);
+
+impl Gone {
+    fn push(&mut self, txn: &mut WriteTxn, tree: TreeId, key: &[u8]) -> Result<(), PartitionError> {
+        self.0.push(key.to_vec());
+        if self.0.len() < GONE_TOGETHER { Ok(()) } else { self.remove(txn, tree) }
+    }
+
+    fn remove(&mut self, txn: &mut WriteTxn, tree: TreeId) -> Result<(), PartitionError> {
+        txn.delete_run(tree, &self.0, &mut |_, _| true)?;
+        self.0.clear();
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use roaring::RoaringBitmap;
 use storage_engine::{ReadTree, WriteTxn};
@@ -16,8 +16,8 @@ use super::trees::{
 };
 use super::words::{DocumentWords, WordReader};
 use crate::document::names::VECTORS;
-use crate::document::record::{Record, put_merged};
-use crate::facets::columns::ColumnWriter;
+use crate::document::record::{DamagedRecord, Record, put_merged};
+use crate::facets::columns::{ColumnWriter, FactChanges};
 use crate::facets::{Extractor, Facts};
 use crate::fields::FieldsMap;
 use crate::ids::{FieldId, LocalDocId};
@@ -35,6 +35,14 @@ use crate::vectors::writer::{PreparedVectors, VectorsWriter};
 const GATHER_BYTES_MAX: usize = 192 << 20;
 /// Column entries written between two looks at the clock.
 const COLUMN_STEP: usize = 16;
+/// Changes of a long document that are taken over in one step: each is looked for in a table.
+const CHANGES_STEP: usize = if cfg!(test) { 2 } else { 256 };
+/// Of longer documents the facts are found on another thread.
+const LONG_DOCUMENT_BYTES: usize = if cfg!(test) { 150 } else { 100 << 10 };
+/// Words of a document that are taken over in one step.
+const ONE_STEP_TERMS: usize = if cfg!(test) { 4 } else { 2048 };
+/// Documents removed together, each perhaps from a leaf of its own.
+const GONE_TOGETHER: usize = if cfg!(test) { 3 } else { 32 };
 
 /// What becomes of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +153,8 @@ pub struct PartitionWriter {
     columns: ColumnWriter,
     /// The document changed last.
     last: Option<u32>,
+    /// Documents that are to be removed, rising.
+    gone: Vec<[u8; 4]>,
     documents: RoaringBitmap,
     chunks_touched: BTreeSet<u16>,
     dictionary: Dictionary,
@@ -180,6 +190,7 @@ impl PartitionWriter {
             postings: PostingChanges::default(),
             columns: ColumnWriter::new(),
             last: None,
+            gone: Vec::new(),
             documents: (*memory.documents).clone(),
             chunks_touched: BTreeSet::new(),
             dictionary: memory.dictionary.clone(),
@@ -310,12 +321,35 @@ impl PartitionWriter {
                     self.words.read_aside(&*self.runtime, names, record, terms, words).await?;
                 }
             }
-            self.postings.add(doc.0, &scratch.old, &scratch.new);
-            let mut facts = |record: Option<Record<'_>>| -> Option<Facts> {
-                record.map(|record| extractor.extract(&self.facts.fields, record.fields()))
+            if scratch.old.terms.len() + scratch.new.terms.len() > ONE_STEP_TERMS {
+                self.postings.add_in_steps(&*self.runtime, doc.0, &scratch.old, &scratch.new).await;
+            } else {
+                self.postings.add(doc.0, &scratch.old, &scratch.new);
+            }
+            let is_long = |record: &[u8]| record.len() > LONG_DOCUMENT_BYTES;
+            let aside = match is_long(&scratch.old_record) || is_long(&scratch.new_record) {
+                true => {
+                    let new = (kind != ChangeKind::Delete).then(|| scratch.new_record.clone());
+                    self.changes_aside(doc, known.then(|| scratch.old_record.clone()), new).await
+                }
+                false => None,
             };
-            let (old_facts, new_facts) = (facts(old), facts(new));
-            self.columns.add(doc, old_facts.as_ref(), new_facts.as_ref());
+            match aside {
+                Some(mut changes) => {
+                    while !self.columns.add_some(&mut changes, CHANGES_STEP) {
+                        if self.runtime.should_yield() {
+                            self.runtime.yield_now().await;
+                        }
+                    }
+                }
+                None => {
+                    let mut facts = |record: Option<Record<'_>>| -> Option<Facts> {
+                        record.map(|record| extractor.extract(&self.facts.fields, record.fields()))
+                    };
+                    let (old_facts, new_facts) = (facts(old), facts(new));
+                    self.columns.add(doc, old_facts.as_ref(), new_facts.as_ref());
+                }
+            }
             for (record, sign) in [(old, -1), (new, 1)] {
                 if let Some(record) = record {
                     count_fields(&mut self.delta.distribution, &self.facts.fields, record, sign);
@@ -328,6 +362,36 @@ impl PartitionWriter {
         Ok(())
     }
 
+    /// What changes in the columns with a long document, found on another thread: one with a million values takes a second. `None` when
+    /// that did not work.
+    async fn changes_aside(&self, doc: LocalDocId, old: Option<Vec<u8>>, new: Option<Vec<u8>>) -> Option<FactChanges> {
+        let WriterFacts { fields, settings, primary_key, .. } = self.facts.clone();
+        let found = Arc::new(OnceLock::new());
+        let place = found.clone();
+        let job = Box::new(move || {
+            let mut extractor = Extractor::new(&settings).with_key(primary_key.as_deref());
+            let mut facts = |record: &Option<Vec<u8>>| -> Result<Option<Facts>, DamagedRecord> {
+                let record = record.as_deref().map(Record::parse).transpose()?;
+                Ok(record.map(|record| extractor.extract(&fields, record.fields())))
+            };
+            // Whoever asked meets an error again, and tells it.
+            if let (Ok(old), Ok(new)) = (facts(&old), facts(&new)) {
+                let _ = place.set(FactChanges::between(doc, old.as_ref(), new.as_ref()));
+            }
+        });
+        self.runtime.side_thread(job).await.ok()?;
+        Arc::into_inner(found).and_then(OnceLock::into_inner)
+    }
+
+    /// Removes what documents that are gone have.
+    fn remove_gone(&mut self) -> Result<(), PartitionError> {
+        for tree in [DOCUMENTS, WORD_COUNTS] {
+            self.txn.delete_run(tree, &self.gone, &mut |_, _| true)?;
+        }
+        self.gone.clear();
+        Ok(())
+    }
+
     fn store(&mut self, doc: LocalDocId, record: Option<&Vec<u8>>, counts: &[u8]) -> Result<(), PartitionError> {
         let key = doc.0.to_be_bytes();
         let changed = match record {
@@ -336,11 +400,15 @@ impl PartitionWriter {
                 self.documents.insert(doc.0)
             }
             None => {
-                self.txn.delete(DOCUMENTS, &key)?;
+                self.gone.push(key);
+                if self.gone.len() >= GONE_TOGETHER {
+                    self.remove_gone()?;
+                }
                 self.documents.remove(doc.0)
             }
         };
         match counts {
+            _ if record.is_none() => {}
             [] => drop(self.txn.delete(WORD_COUNTS, &key)?),
             _ => self.txn.put(WORD_COUNTS, &key, counts)?,
         }
@@ -358,6 +426,7 @@ impl PartitionWriter {
 
     /// Writes what was gathered.
     pub async fn flush(&mut self) -> Result<(), PartitionError> {
+        self.remove_gone()?;
         doing("postings");
         self.postings.write(&*self.runtime, &mut self.txn, &mut self.kinds).await?;
         doing("columns");

@@ -105,6 +105,14 @@ impl<'b> Block<'b> {
         }
     }
 
+    /// The number of a block of one.
+    pub fn only(self) -> Option<u16> {
+        match self {
+            Self::List([number]) => Some(u16::from_le_bytes(*number)),
+            _ => None,
+        }
+    }
+
     /// How many numbers there are.
     pub fn len(self) -> u64 {
         match self {

@@ -16,6 +16,7 @@
 
 mod block;
 mod block_union;
+mod changes;
 mod coarse;
 mod counting;
 mod cuts;
@@ -36,6 +37,7 @@ mod value_walk;
 mod values;
 mod writer;
 
+pub use changes::FactChanges;
 pub use counting::{Counted, CountedSet};
 pub use cuts::{Before, Cut, DEEP_OFFSET, FieldOrder, Mark};
 pub use distinct_values::DistinctValues;

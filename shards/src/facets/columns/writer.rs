@@ -1,23 +1,19 @@
 //! Writes the facts of a batch's documents.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 use storage_engine::TreeId;
 
 use super::block::{self, Block};
-use super::keys::{self, Flag, Place};
+use super::changes::{FactChanges, Told, tell};
 use super::store::{ColumnError, ColumnWrite};
-use super::values;
-use crate::facets::extract::{Facts, FieldFacts};
+use crate::facets::extract::Facts;
 use crate::facets::geo::GeoPoint;
-use crate::facets::geo::cells::{Bounds, cells_of};
-use crate::facets::geo::shapes::Shape;
-use crate::ids::{FieldId, LocalDocId};
+use crate::ids::LocalDocId;
 use crate::partition::terms::{TermNo, Terms};
-use crate::partition::trees::{
-    FACET_FLAGS, FACET_NUMBERS, FACET_STRINGS, FACET_VALUES, GEO_CELLS, GEO_POINTS, GEO_SHAPES,
-};
+use crate::partition::trees::{FACET_VALUES, GEO_POINTS, GEO_SHAPES};
 use crate::segments::Segments;
 
 /// Gathers what changes in the columns, then writes each touched entry once, in ascending order of keys.
@@ -75,12 +71,21 @@ struct Order {
     by_key: BTreeMap<[u8; SORTED_BYTES], Vec<TermNo>>,
     /// The blocks whose turn it is, the last one first.
     next: Vec<TermNo>,
+    /// Blocks of one tree that only lose documents, in the order of keys: their turn has come.
+    losing: Vec<TermNo>,
+    /// Those of them that take longer.
+    large: Vec<TermNo>,
 }
 
 /// Bytes of a block's key by which blocks are sorted first: the tree, the field and some of the value.
 const SORTED_BYTES: usize = 12;
 /// Keys sorted for each entry that might be written instead.
 const SORTED_PER_ENTRY: usize = 16;
+/// Blocks that lose documents are gone through together, up to so many: each may be in a leaf of its own, to be copied.
+const LOSING_MAX: usize = if cfg!(test) { 3 } else { 64 };
+/// Blocks of more bytes are written one by one, each of which takes as long as several others.
+const LARGE_BYTES: usize = if cfg!(test) { 8 } else { 512 };
+const LARGE_COST: usize = 4;
 /// Marks a change by which a document enters its block.
 const ENTERS: u32 = 1 << 16;
 
@@ -94,87 +99,12 @@ impl ColumnWriter {
     /// the columns hold. When a document comes up several times, the calls count in their order.
     pub fn add(&mut self, document: LocalDocId, old: Option<&Facts>, new: Option<&Facts>) {
         debug_assert!(matches!(self.stage, Stage::Count(0, _)), "no documents may be added while a flush is under way");
-        let nothing = Facts::default();
-        let (old, new) = (old.unwrap_or(&nothing), new.unwrap_or(&nothing));
-        for (field, facts) in &new.fields {
-            self.change_field(*field, document, old.fields.get(field), Some(facts));
-        }
-        for (field, facts) in &old.fields {
-            if !new.fields.contains_key(field) {
-                self.change_field(*field, document, Some(facts), None);
-            }
-        }
-        if old.point != new.point {
-            let bounds = |facts: &Facts| facts.point.map(|point| Bounds::of_point(point.lng, point.lat));
-            self.change_place(Place::Point, document, bounds(old), bounds(new));
-            self.points.insert(document, new.point);
-        }
-        if old.shape != new.shape {
-            let bounds = |facts: &Facts| facts.shape.as_ref().map(Shape::bounds);
-            self.change_place(Place::Shape, document, bounds(old), bounds(new));
-            let shape = new.shape.as_ref().map(|shape| Box::from(shape.bytes()));
-            self.shapes_bytes += new.shape.as_ref().map_or(0, |shape| shape.bytes().len());
-            self.shapes.insert(document, shape);
-        }
+        tell(document, old, new, self);
     }
 
-    fn change_place(&mut self, place: Place, document: LocalDocId, old: Option<Bounds>, new: Option<Bounds>) {
-        let (old, new) = (old.map(|old| cells_of(&old)), new.map(|new| cells_of(&new)));
-        let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
-        for cell in old.iter().filter(|cell| !new.contains(cell)) {
-            self.change(GEO_CELLS, &keys::cell(place, *cell), document, false);
-        }
-        for cell in new.iter().filter(|cell| !old.contains(cell)) {
-            self.change(GEO_CELLS, &keys::cell(place, *cell), document, true);
-        }
-    }
-
-    fn change_field(
-        &mut self,
-        field: FieldId,
-        document: LocalDocId,
-        old: Option<&FieldFacts>,
-        new: Option<&FieldFacts>,
-    ) {
-        if old == new {
-            return;
-        }
-        let has = |facts: Option<&FieldFacts>, flag| match (facts, flag) {
-            (None, _) => false,
-            (Some(_), Flag::Exists) => true,
-            (Some(facts), Flag::Null) => facts.null,
-            (Some(facts), Flag::Empty) => facts.empty,
-        };
-        for flag in [Flag::Exists, Flag::Null, Flag::Empty] {
-            if has(old, flag) != has(new, flag) {
-                self.change(FACET_FLAGS, &keys::flag(field, flag), document, has(new, flag));
-            }
-        }
-        let nothing = FieldFacts::default();
-        let (old, new) = (old.unwrap_or(&nothing), new.unwrap_or(&nothing));
-        for bits in old.numbers.symmetric_difference(&new.numbers) {
-            self.change(FACET_NUMBERS, &keys::number(field, *bits), document, new.numbers.contains(bits));
-        }
-        for value in old.strings.keys().filter(|value| !new.strings.contains_key(*value)) {
-            self.change(FACET_STRINGS, &keys::string(field, value), document, false);
-        }
-        for value in new.strings.keys().filter(|value| !old.strings.contains_key(*value)) {
-            self.change(FACET_STRINGS, &keys::string(field, value), document, true);
-        }
-        if old.numbers != new.numbers || old.strings != new.strings {
-            let bytes = values::encode(new);
-            self.values_bytes += bytes.len();
-            self.values.insert(keys::values(field, document), bytes);
-        }
-    }
-
-    /// `key` lacks its block number.
-    fn change(&mut self, tree: TreeId, key: &[u8], document: LocalDocId, enters: bool) {
-        let mut whole: SmallVec<[u8; 64]> = SmallVec::new();
-        whole.push(tree.0);
-        whole.extend_from_slice(key);
-        whole.extend_from_slice(&((document.0 >> 16) as u16).to_be_bytes());
-        self.changes.push(Change { block: self.blocks.number(&whole), low: document.0 as u16, enters });
+    /// As [`Self::add`] for a document whose changes are known, about so many of them; true when these were all.
+    pub fn add_some(&mut self, changes: &mut FactChanges, most: usize) -> bool {
+        changes.move_some(self, most)
     }
 
     /// About how much memory the gathered changes take, in bytes.
@@ -200,13 +130,34 @@ impl ColumnWriter {
             Stage::Place(chunk, order) => self.place(chunk, order),
             Stage::Sort(done, order) => self.sort(done, order, entries_max),
             Stage::Write(mut order) => {
-                while let Some(block) = order.next_block(&self.blocks) {
+                while let Some(block) = order.large.pop() {
                     self.write_block(store, &order, block, &mut buffer)?;
-                    left -= 1;
+                    left = left.saturating_sub(LARGE_COST);
                     if left == 0 {
                         self.stage = Stage::Write(order);
                         return Ok(false);
                     }
+                }
+                while let Some(block) = order.next_block(&self.blocks) {
+                    if order.changes_of(block).iter().all(|change| change & ENTERS == 0) {
+                        if !order.takes_losing(block, &self.blocks) {
+                            self.write_losing(store, &mut order, &mut buffer)?;
+                            left = 0;
+                        }
+                        order.losing.push(block);
+                    } else {
+                        self.write_block(store, &order, block, &mut buffer)?;
+                        left -= 1;
+                    }
+                    if left == 0 {
+                        self.stage = Stage::Write(order);
+                        return Ok(false);
+                    }
+                }
+                if !order.losing.is_empty() {
+                    self.write_losing(store, &mut order, &mut buffer)?;
+                    self.stage = Stage::Write(order);
+                    return Ok(false);
                 }
                 return self.flush_rest(store, order, left);
             }
@@ -252,19 +203,18 @@ impl ColumnWriter {
     /// Writes values, points and shapes, after the blocks.
     fn flush_rest(&mut self, store: &mut dyn ColumnWrite, order: Order, mut left: usize) -> Result<bool, ColumnError> {
         self.stage = Stage::Write(order);
-        while let Some((key, bytes)) = self.values.pop_first() {
-            if left == 0 {
-                self.values.insert(key, bytes);
-                return Ok(false);
-            }
+        // Keys that go, of one tree; those of documents that are deleted together are most often neighbours.
+        let mut gone: Vec<SmallVec<[u8; 6]>> = Vec::new();
+        while left > 0
+            && let Some((key, bytes)) = self.values.pop_first()
+        {
             left -= 1;
-            if bytes.is_empty() { store.delete(FACET_VALUES, &key)? } else { store.put(FACET_VALUES, &key, &bytes)? }
+            if bytes.is_empty() { gone.push(key.into()) } else { store.put(FACET_VALUES, &key, &bytes)? }
         }
-        while let Some((document, point)) = self.points.pop_first() {
-            if left == 0 {
-                self.points.insert(document, point);
-                return Ok(false);
-            }
+        delete_all(store, FACET_VALUES, &mut gone)?;
+        while left > 0
+            && let Some((document, point)) = self.points.pop_first()
+        {
             left -= 1;
             let key = document.0.to_be_bytes();
             match point {
@@ -272,23 +222,71 @@ impl ColumnWriter {
                     let value = [point.lat.to_le_bytes(), point.lng.to_le_bytes()].concat();
                     store.put(GEO_POINTS, &key, &value)?;
                 }
-                None => store.delete(GEO_POINTS, &key)?,
+                None => gone.push(SmallVec::from_slice(&key)),
             }
         }
-        while let Some((document, shape)) = self.shapes.pop_first() {
-            if left == 0 {
-                self.shapes.insert(document, shape);
-                return Ok(false);
-            }
+        delete_all(store, GEO_POINTS, &mut gone)?;
+        while left > 0
+            && let Some((document, shape)) = self.shapes.pop_first()
+        {
             left -= 1;
             let key = document.0.to_be_bytes();
             match shape {
                 Some(bytes) => store.put(GEO_SHAPES, &key, &bytes)?,
-                None => store.delete(GEO_SHAPES, &key)?,
+                None => gone.push(SmallVec::from_slice(&key)),
             }
         }
-        *self = Self::new();
-        Ok(true)
+        delete_all(store, GEO_SHAPES, &mut gone)?;
+        if self.values.is_empty() && self.points.is_empty() && self.shapes.is_empty() {
+            *self = Self::new();
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Takes documents out of blocks that get none. Those that are left without any go together.
+    fn write_losing(
+        &self,
+        store: &mut dyn ColumnWrite,
+        order: &mut Order,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), ColumnError> {
+        let losing = std::mem::take(&mut order.losing);
+        let Some(first) = losing.first() else { return Ok(()) };
+        let tree = TreeId(self.blocks.text(*first)[0]);
+        let keys: SmallVec<[&[u8]; LOSING_MAX]> = losing.iter().map(|block| &self.blocks.text(*block)[1..]).collect();
+        let (mut left, mut large, mut is_corrupt) = (Vec::new(), Vec::new(), false);
+        let mut doomed = |at: usize, value: &[u8]| {
+            if value.len() > LARGE_BYTES {
+                large.push(losing[at]);
+                return false;
+            }
+            let Some(before) = Block::decode(value) else {
+                is_corrupt = true;
+                return false;
+            };
+            let changes = in_order(order.changes_of(losing[at]));
+            let after = match before.only() {
+                Some(number) if changes.iter().any(|change| *change as u16 == number) => return true,
+                _ => apply(&before.numbers(), &changes),
+            };
+            if !after.is_empty() {
+                left.push((at, after));
+                return false;
+            }
+            true
+        };
+        store.delete_run(tree, &keys, &mut doomed)?;
+        if is_corrupt {
+            return Err(ColumnError::Corrupt(tree));
+        }
+        order.large = large;
+        left.sort_unstable_by_key(|(at, _)| *at);
+        for (at, numbers) in left {
+            block::encode(&numbers, buffer);
+            store.put(tree, keys[at], buffer)?;
+        }
+        Ok(())
     }
 
     /// Applies all changes of a block.
@@ -305,21 +303,36 @@ impl ColumnWriter {
             Some(bytes) => Block::decode(bytes).ok_or(ColumnError::Corrupt(tree))?.numbers(),
             None => Vec::new(),
         };
-        let mut changes = order.changes_of(block);
-        let sorted: Vec<u32>;
-        if !changes.is_sorted_by_key(|change| *change as u16) {
-            let mut list = changes.to_vec();
-            // Stable, so that of several changes of one document the last one stands last.
-            list.sort_by_key(|change| *change as u16);
-            sorted = list;
-            changes = &sorted;
-        }
-        let after = apply(&before, changes);
+        let after = apply(&before, &in_order(order.changes_of(block)));
         if after.is_empty() {
             return store.delete(tree, key);
         }
         block::encode(&after, buffer);
         store.put(tree, key, buffer)
+    }
+}
+
+impl Told for ColumnWriter {
+    fn change(&mut self, tree: TreeId, key: &[u8], document: LocalDocId, enters: bool) {
+        let mut whole: SmallVec<[u8; 64]> = SmallVec::new();
+        whole.push(tree.0);
+        whole.extend_from_slice(key);
+        whole.extend_from_slice(&((document.0 >> 16) as u16).to_be_bytes());
+        self.changes.push(Change { block: self.blocks.number(&whole), low: document.0 as u16, enters });
+    }
+
+    fn values(&mut self, key: [u8; 6], bytes: Vec<u8>) {
+        self.values_bytes += bytes.len();
+        self.values.insert(key, bytes);
+    }
+
+    fn point(&mut self, document: LocalDocId, point: Option<GeoPoint>) {
+        self.points.insert(document, point);
+    }
+
+    fn shape(&mut self, document: LocalDocId, shape: Option<Box<[u8]>>) {
+        self.shapes_bytes += shape.as_ref().map_or(0, |shape| shape.len());
+        self.shapes.insert(document, shape);
     }
 }
 
@@ -334,12 +347,36 @@ impl Order {
         self.next.pop()
     }
 
+    /// Whether a block may wait together with those that only lose documents.
+    fn takes_losing(&self, block: TermNo, keys: &Terms) -> bool {
+        let is_same_tree = |first: &TermNo| keys.text(*first).first() == keys.text(block).first();
+        self.losing.first().is_none_or(|first| self.losing.len() < LOSING_MAX && is_same_tree(first))
+    }
+
     /// What changes in a block, in the order in which it was added.
     fn changes_of(&self, block: TermNo) -> &[u32] {
         let at = block as usize;
         let start = if at == 0 { 0 } else { self.ends[at - 1] };
         &self.changes[start as usize..self.ends[at] as usize]
     }
+}
+
+/// Removes keys, which rise, and forgets them.
+fn delete_all(store: &mut dyn ColumnWrite, tree: TreeId, keys: &mut Vec<SmallVec<[u8; 6]>>) -> Result<(), ColumnError> {
+    let keys = std::mem::take(keys);
+    let run: Vec<&[u8]> = keys.iter().map(SmallVec::as_slice).collect();
+    store.delete_run(tree, &run, &mut |_, _| true)
+}
+
+/// Changes by ascending document; of several of one document the last one stands last.
+fn in_order(changes: &[u32]) -> Cow<'_, [u32]> {
+    if changes.is_sorted_by_key(|change| *change as u16) {
+        return Cow::Borrowed(changes);
+    }
+    let mut sorted = changes.to_vec();
+    // Stable.
+    sorted.sort_by_key(|change| *change as u16);
+    Cow::Owned(sorted)
 }
 
 /// Merges changes, ascending and the last one of a document counting, into ascending numbers.
