@@ -40,6 +40,7 @@ pub enum NameError {
 }
 
 /// Names are of no interest.
+#[derive(Default)]
 pub struct Unnamed;
 
 impl Names for Unnamed {

@@ -3,6 +3,7 @@
 pub mod csv;
 mod ids;
 pub mod json;
+mod members;
 pub mod names;
 pub mod payload;
 pub mod primary_key;

@@ -1,7 +1,8 @@
 //! Bodies of documents: the check before they are accepted, and reading them when the task runs.
 
 use crate::document::csv::CsvReader;
-use crate::document::json::{CopyError, JsonError, JsonReader, NameError};
+use crate::document::json::{CopyError, JsonError, JsonReader, NameError, Unnamed};
+use crate::document::members::{Begun, Members, TakesMembers};
 use crate::document::names::{FieldNames, Scope, VECTORS};
 use crate::error::UserError;
 use crate::ids::FieldId;
@@ -131,29 +132,34 @@ impl<'a> Source<'a> {
 pub struct PayloadCheck<'a> {
     source: Source<'a>,
     documents: u64,
-    scratch: Vec<u8>,
+    members: Members<(), ()>,
+    checked: Checked,
 }
 
 impl<'a> PayloadCheck<'a> {
     /// Begins the check of a body.
     pub fn new(body: &'a [u8], format: PayloadFormat) -> Result<Self, PayloadError> {
-        Ok(Self { source: Source::new(body, format)?, documents: 0, scratch: Vec::new() })
+        let (members, checked) = (Members::default(), Checked::default());
+        Ok(Self { source: Source::new(body, format)?, documents: 0, members, checked })
     }
 
-    /// Checks about `bytes` more bytes (always whole documents). Returns the number of documents when the end is reached.
+    /// Checks about `bytes` more bytes: whole values, except arrays that are members of a document. Returns the number of documents when
+    /// the end is reached.
     pub fn advance(&mut self, bytes: usize) -> Result<Option<u64>, PayloadError> {
-        let start = self.source.offset();
-        while self.source.offset() - start < bytes {
-            if !self.source.advance()? {
+        let until = self.source.offset().saturating_add(bytes);
+        while self.source.offset() < until {
+            if !self.members.is_under_way() && !self.source.advance()? {
                 return Ok(Some(self.documents));
             }
             match &mut self.source {
                 Source::Csv(reader) => reader.for_each_field(|_, _| Ok::<_, PayloadError>(()))?,
                 Source::Json { reader, .. } | Source::Ndjson(reader) => {
-                    let object = reader.peek() == Some(b'{');
-                    reader.skip_value(&mut self.scratch, 1)?;
-                    if !object {
+                    if !self.members.is_under_way() && reader.peek() != Some(b'{') {
+                        reader.skip_value(&mut self.checked.scratch, 1)?;
                         return Err(self.source.not_an_object());
+                    }
+                    if !self.members.read_some(reader, &mut self.checked, until)? {
+                        break;
                     }
                 }
             }
@@ -161,6 +167,34 @@ impl<'a> PayloadCheck<'a> {
         }
         Ok(None)
     }
+}
+
+/// Takes members to check them only: nobody reads the copies.
+#[derive(Default)]
+struct Checked {
+    scratch: Vec<u8>,
+    names: Unnamed,
+}
+
+impl TakesMembers for Checked {
+    type Names = Unnamed;
+    type Member = ();
+
+    fn begin(&mut self, _: &str) -> Result<Begun<(), ()>, PayloadError> {
+        Ok(Begun { member: (), scope: (), keeps_numbers: true })
+    }
+
+    fn copy(&mut self) -> (&mut Vec<u8>, &mut Unnamed) {
+        self.scratch.clear();
+        (&mut self.scratch, &mut self.names)
+    }
+
+    fn reread(&mut self, _: &mut JsonReader<'_>, _: Begun<(), ()>, _: usize) -> Result<(), PayloadError> {
+        // Does not happen where names are of no interest.
+        Err(PayloadError::Malformed("a name is repeated".into()))
+    }
+
+    fn end(&mut self, (): ()) {}
 }
 
 /// Checks a whole body at once, at some hundred megabytes a second; returns the number of documents. For bodies of more than
@@ -219,12 +253,24 @@ impl DocumentFields {
 pub struct Documents<'a> {
     source: Source<'a>,
     vectors_as_written: bool,
+    members: Members<(FieldId, usize), Scope>,
+}
+
+/// What a step of [`Documents::next_some`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DocumentStep {
+    /// The document goes on.
+    More,
+    /// It is whole.
+    Whole,
+    /// There are no more documents.
+    End,
 }
 
 impl<'a> Documents<'a> {
     /// Begins to read a body.
     pub fn new(body: &'a [u8], format: PayloadFormat) -> Result<Self, PayloadError> {
-        Ok(Self { source: Source::new(body, format)?, vectors_as_written: false })
+        Ok(Self { source: Source::new(body, format)?, vectors_as_written: false, members: Members::default() })
     }
 
     /// The same, but numbers within `_vectors` are left as they are written, for a reader that takes them from there.
@@ -239,10 +285,27 @@ impl<'a> Documents<'a> {
 
     /// Reads the next document into `document`; false at the end of the body.
     pub fn next(&mut self, names: &mut FieldNames<'_>, document: &mut DocumentFields) -> Result<bool, PayloadError> {
-        if !self.source.advance()? {
-            return Ok(false);
+        loop {
+            match self.next_some(names, document, usize::MAX)? {
+                DocumentStep::More => {}
+                step => return Ok(step == DocumentStep::Whole),
+            }
         }
-        document.clear();
+    }
+
+    /// As [`Self::next`], but reads only about so many bytes of a document with a long array, and goes on where it is called again.
+    pub fn next_some(
+        &mut self,
+        names: &mut FieldNames<'_>,
+        document: &mut DocumentFields,
+        bytes: usize,
+    ) -> Result<DocumentStep, PayloadError> {
+        if !self.members.is_under_way() {
+            if !self.source.advance()? {
+                return Ok(DocumentStep::End);
+            }
+            document.clear();
+        }
         match &mut self.source {
             Source::Csv(reader) => reader.for_each_field(|name, value| {
                 let (field, _) = names.top_level(name).map_err(name_error)?;
@@ -252,11 +315,15 @@ impl<'a> Documents<'a> {
                 Ok::<_, PayloadError>(())
             })?,
             Source::Json { reader, .. } | Source::Ndjson(reader) => {
-                read_object(reader, names, document, self.vectors_as_written)?;
+                let mut taker = Taker { names, document, vectors_as_written: self.vectors_as_written };
+                let until = reader.offset().saturating_add(bytes);
+                if !self.members.read_some(reader, &mut taker, until)? {
+                    return Ok(DocumentStep::More);
+                }
             }
         }
         document.finish();
-        Ok(true)
+        Ok(DocumentStep::Whole)
     }
 }
 
@@ -267,53 +334,46 @@ pub fn read_document(
     document: &mut DocumentFields,
 ) -> Result<(), PayloadError> {
     document.clear();
-    read_object(&mut JsonReader::new(text), names, document, false)?;
+    let mut taker = Taker { names, document: &mut *document, vectors_as_written: false };
+    Members::default().read_some(&mut JsonReader::new(text), &mut taker, usize::MAX)?;
     document.finish();
     Ok(())
 }
 
-fn read_object(
-    reader: &mut JsonReader<'_>,
-    names: &mut FieldNames<'_>,
-    document: &mut DocumentFields,
+/// Takes the members of a document to keep them.
+struct Taker<'t, 'm> {
+    names: &'t mut FieldNames<'m>,
+    document: &'t mut DocumentFields,
     vectors_as_written: bool,
-) -> Result<(), PayloadError> {
-    if reader.peek() != Some(b'{') {
-        return Err(PayloadError::NotAnObject);
+}
+
+impl<'m> TakesMembers for Taker<'_, 'm> {
+    type Names = FieldNames<'m>;
+    /// A field, and where its value starts among those of the document.
+    type Member = (FieldId, usize);
+
+    fn begin(&mut self, name: &str) -> Result<Begun<Self::Member, Scope>, PayloadError> {
+        let (field, scope) = self.names.top_level(name).map_err(name_error)?;
+        let keeps_numbers = self.vectors_as_written && name == VECTORS;
+        Ok(Begun { member: (field, self.document.bytes.len()), scope, keeps_numbers })
     }
-    reader.take(b'{');
-    if reader.take(b'}') {
-        return Ok(());
+
+    fn copy(&mut self) -> (&mut Vec<u8>, &mut FieldNames<'m>) {
+        (&mut self.document.bytes, self.names)
     }
-    let mut scratch = String::new();
-    loop {
-        let name = reader.string(&mut scratch)?;
-        let as_written = vectors_as_written && name == VECTORS;
-        let (field, scope) = names.top_level(name).map_err(name_error)?;
-        if !reader.take(b':') {
-            reader.fail("expected `:`")?;
-        }
-        let start = document.bytes.len();
-        let value_start = reader.offset();
-        reader.keep_numbers(as_written);
-        let copied = reader.copy_value(&mut document.bytes, names, scope, 2);
-        reader.keep_numbers(false);
-        match copied {
-            Ok(()) => {}
-            Err(CopyError::Json(error)) => return Err(error.into()),
-            Err(CopyError::NamesFull) => return Err(PayloadError::NamesFull),
-            Err(CopyError::Repeated) => {
-                document.bytes.truncate(start);
-                copy_last_members(reader, value_start, names, scope, document)?;
-            }
-        }
-        document.close_value(field, start);
-        if reader.take(b'}') {
-            return Ok(());
-        }
-        if !reader.take(b',') {
-            reader.fail("expected `,` or `}`")?;
-        }
+
+    fn reread(
+        &mut self,
+        reader: &mut JsonReader<'_>,
+        Begun { member: (_, start), scope, .. }: Begun<Self::Member, Scope>,
+        value_start: usize,
+    ) -> Result<(), PayloadError> {
+        self.document.bytes.truncate(start);
+        copy_last_members(reader, value_start, self.names, scope, self.document)
+    }
+
+    fn end(&mut self, (field, start): Self::Member) {
+        self.document.close_value(field, start);
     }
 }
 
@@ -433,6 +493,56 @@ mod tests {
             steps += 1;
         }
         assert_eq!((steps, check.documents), (6, 50));
+    }
+
+    /// Long arrays are read in steps; whatever is in them comes out as when they are read at once.
+    #[test]
+    fn documents_are_read_in_steps() {
+        let long: Vec<String> = (0..50).map(|at| format!(r#" {{"k":{at} , "l":[{at}.50,"x"]}}"#)).collect();
+        let twice = long.join(",").replacen("\"k\":20", "\"k\":20,\"k\":21", 1);
+        let body = format!(
+            r#"{{"id":1,"a":[{}],"b":[],"c":[[1],[]]}}{{}}{{"a":[{twice}],"_vectors":[1.50, 2.50, 3.50, 4.50, 5.50]}}"#,
+            long.join(",")
+        );
+        for bytes in [1, 10, 100, usize::MAX] {
+            let mut check = PayloadCheck::new(body.as_bytes(), PayloadFormat::Ndjson).unwrap();
+            let mut steps = 0;
+            while check.advance(bytes).unwrap().is_none() {
+                steps += 1;
+            }
+            assert_eq!(check.documents, 3);
+            assert_eq!(steps > 60, bytes <= 10, "{steps} steps");
+            let (mut map, mut document) = (FieldsMap::default(), DocumentFields::default());
+            let mut names = FieldNames::new(&mut map);
+            let whole = Documents::new(body.as_bytes(), PayloadFormat::Ndjson).unwrap();
+            let (mut found, mut more) = (Vec::new(), 0);
+            let mut documents = whole.with_vectors_as_written();
+            loop {
+                match documents.next_some(&mut names, &mut document, bytes).unwrap() {
+                    DocumentStep::More => more += 1,
+                    DocumentStep::End => break,
+                    DocumentStep::Whole => {
+                        found.push(document.iter().map(|(_, value)| value.to_vec()).collect::<Vec<_>>())
+                    }
+                }
+            }
+            assert_eq!(more > 60, bytes <= 10, "{more} steps");
+            let plain = long.join(",").replace(' ', "").replace(".50", ".5");
+            let last = plain.replacen("\"k\":20", "\"k\":21", 1);
+            let texts = |texts: &[&str]| texts.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>();
+            assert_eq!(found[0], texts(&["1", &format!("[{plain}]"), "[]", "[[1],[]]"]));
+            assert_eq!(found[1..], [texts(&[]), texts(&[&format!("[{last}]"), "[1.50,2.50,3.50,4.50,5.50]"])]);
+        }
+    }
+
+    /// What is wrong within a long array is told as elsewhere.
+    #[test]
+    fn broken_arrays_are_told() {
+        for bad in ["[1,]", "[1 2]", "[1", "[,1]", "[1,2}", "[[1,2}]"] {
+            let body = format!(r#"{{"a":{bad}}}"#);
+            assert!(matches!(both(&body, PayloadFormat::Ndjson), Err(PayloadError::Malformed(_))), "{bad}");
+        }
+        assert_eq!(both(r#"{"a" : [ ] , "b" : [ 1 , 2 ] }"#, PayloadFormat::Ndjson), Ok(1));
     }
 
     #[test]

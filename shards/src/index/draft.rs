@@ -15,7 +15,7 @@ use super::numbers::DocNumbers;
 use super::plan::{Change, Plan, stored};
 use super::versions::{Admitted, Versions};
 use crate::document::names::{FieldNames, VECTORS};
-use crate::document::payload::{DocumentFields, Documents, PayloadFormat, read_document};
+use crate::document::payload::{DocumentFields, DocumentStep, Documents, PayloadError, PayloadFormat, read_document};
 use crate::document::primary_key::{KeyFinder, infer, is_valid};
 use crate::document::record::{Record, put_merged, put_record};
 use crate::document::validate::Reserved;
@@ -34,6 +34,9 @@ use crate::vectors::change::is_user_provided;
 use crate::vectors::sent::{self, Embedders, SentVectors};
 use crate::vectors::writer::missing_entry;
 use crate::vectors::{EmbedderStates, missing};
+
+/// Bytes of a document that are read in one step.
+const READ_BYTES: usize = if cfg!(test) { 8 } else { 64 << 10 };
 
 /// Why an operation came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -168,7 +171,7 @@ impl Draft {
         let mut source = Documents::new(addition.payload, addition.format)?.with_vectors_as_written();
         let mut document = DocumentFields::default();
         let (mut record, mut found, mut versions) = (Vec::new(), Admitted::default(), Versions::default());
-        if !source.next(&mut names, &mut document)? {
+        if !next_document(&*self.runtime, &mut source, &mut names, &mut document).await? {
             // Without documents it does not matter which key is named.
             self.primary_key = key.unwrap_or_else(|_| self.primary_key.take());
             return Ok(found);
@@ -201,7 +204,7 @@ impl Draft {
             if self.runtime.should_yield() {
                 self.runtime.yield_now().await;
             }
-            if !source.next(&mut names, &mut document)? {
+            if !next_document(&*self.runtime, &mut source, &mut names, &mut document).await? {
                 break;
             }
         }
@@ -447,6 +450,23 @@ impl Draft {
             ids: self.ids,
             changes: self.changes,
             records: self.records,
+        }
+    }
+}
+
+/// Reads the next document, a long one in steps; false at the end of the body.
+async fn next_document(
+    runtime: &dyn Runtime,
+    source: &mut Documents<'_>,
+    names: &mut FieldNames<'_>,
+    document: &mut DocumentFields,
+) -> Result<bool, PayloadError> {
+    loop {
+        match source.next_some(names, document, READ_BYTES)? {
+            DocumentStep::Whole => return Ok(true),
+            DocumentStep::End => return Ok(false),
+            DocumentStep::More if runtime.should_yield() => runtime.yield_now().await,
+            DocumentStep::More => {}
         }
     }
 }
