@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(backend(IoBackend::Epoll).unwrap(), Backend::Epoll);
         assert_eq!(backend(IoBackend::IoUring).unwrap(), Backend::IoUring);
         assert_eq!(backend(IoBackend::Glommio).unwrap(), Backend::Glommio);
-        assert_eq!(backend(IoBackend::Auto).unwrap(), Backend::Glommio);
+        assert_eq!(backend(IoBackend::Auto).unwrap(), Backend::IoUring);
     }
 
     #[test]

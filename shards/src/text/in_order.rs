@@ -115,6 +115,9 @@ mod tests {
     use super::*;
     use crate::text::textbook::distance;
 
+    /// Whether a text is taken, found the slow way.
+    type Takes<'t> = Box<dyn Fn(&str) -> bool + 't>;
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
@@ -128,7 +131,7 @@ mod tests {
             let long = format!("{word}{}", "d".repeat(80));
             let short = TypoAutomaton::new(&word, typos, true);
             let banded = TypoAutomaton::new(&long, typos, true);
-            let (mut in_order, takes): (_, Box<dyn Fn(&str) -> bool>) = match kind {
+            let (mut in_order, takes): (_, Takes<'_>) = match kind {
                 0 => (beginning(&word), Box::new(|text| text.starts_with(&word))),
                 1 => (equal(&word), Box::new(|text| text == word)),
                 2 => (super::typos(&short), Box::new(|text| distance(&word, true, typos.into(), text).is_some())),

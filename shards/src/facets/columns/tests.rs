@@ -15,6 +15,9 @@ use crate::facets::test_support::{Busy, Facets, filterable};
 use crate::ids::{FieldId, LocalDocId};
 use crate::settings::Settings;
 
+/// Whether a point lies in an area.
+type Holds = Box<dyn Fn(GeoPoint) -> bool>;
+
 fn changes() -> impl Strategy<Value = Vec<Vec<(u32, Option<Value>)>>> {
     // Numbers in two blocks, so that a value's documents are cut.
     let number = prop_oneof![0..6u32, 65_534..65_540u32];
@@ -162,7 +165,7 @@ proptest! {
                 bottom_left: GeoPoint { lat: south, lng: other.1 },
             };
             let centre = GeoPoint { lat: one.0, lng: one.1 };
-            let (area, holds): (Box<dyn Area>, Box<dyn Fn(GeoPoint) -> bool>) = match radius {
+            let (area, holds): (Box<dyn Area>, Holds) = match radius {
                 Some(radius) => (
                     Box::new(CircleArea::new(centre, radius)), Box::new(move |point| centre.distance_m(point) <= radius)
                 ),
