@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 use storage_engine::{ReadTree, WriteTxn};
@@ -22,7 +22,7 @@ use crate::facets::{Extractor, Facts};
 use crate::fields::FieldsMap;
 use crate::ids::{FieldId, LocalDocId};
 use crate::runtime::steps::doing;
-use crate::runtime::{Checkpoint, Runtime};
+use crate::runtime::{Checkpoint, Runtime, aside};
 use crate::settings::Settings;
 use crate::text::TextTokenizer;
 use crate::text::dictionary::{Dictionary, DictionaryBuilder, TermChange};
@@ -366,21 +366,17 @@ impl PartitionWriter {
     /// that did not work.
     async fn changes_aside(&self, doc: LocalDocId, old: Option<Vec<u8>>, new: Option<Vec<u8>>) -> Option<FactChanges> {
         let WriterFacts { fields, settings, primary_key, .. } = self.facts.clone();
-        let found = Arc::new(OnceLock::new());
-        let place = found.clone();
-        let job = Box::new(move || {
+        let find = move || {
             let mut extractor = Extractor::new(&settings).with_key(primary_key.as_deref());
             let mut facts = |record: &Option<Vec<u8>>| -> Result<Option<Facts>, DamagedRecord> {
                 let record = record.as_deref().map(Record::parse).transpose()?;
                 Ok(record.map(|record| extractor.extract(&fields, record.fields())))
             };
             // Whoever asked meets an error again, and tells it.
-            if let (Ok(old), Ok(new)) = (facts(&old), facts(&new)) {
-                let _ = place.set(FactChanges::between(doc, old.as_ref(), new.as_ref()));
-            }
-        });
-        self.runtime.side_thread(job).await.ok()?;
-        Arc::into_inner(found).and_then(OnceLock::into_inner)
+            let (old, new) = (facts(&old).ok()?, facts(&new).ok()?);
+            Some(FactChanges::between(doc, old.as_ref(), new.as_ref()))
+        };
+        aside(&*self.runtime, find).await.ok()?
     }
 
     /// Removes what documents that are gone have.

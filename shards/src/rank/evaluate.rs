@@ -160,14 +160,7 @@ impl Evaluator {
         for at in 0..count {
             let place = kept.as_ref().map_or(at, |kept| kept[at] as usize);
             let (index, doc) = (at, &docs[place]);
-            let mut best: Option<Costs> = None;
-            for (_, path) in self.paths_of(*doc) {
-                let bars = [bar, best.as_deref()];
-                if let Some((costs, _)) = self.costs((path, &self.rules), &facts, index, *doc, bars) {
-                    best = Some(costs);
-                }
-            }
-            if let Some(costs) = best {
+            if let Some(costs) = self.least_of(&self.rules, &facts, (index, *doc), bar) {
                 found.push(Evaluated { index: place, costs, paths: Vec::new() });
             }
         }
@@ -191,13 +184,7 @@ impl Evaluator {
         let facts = self.gather(docs);
         let mut found = Vec::with_capacity(docs.len());
         for (index, doc) in docs.iter().enumerate() {
-            let mut best: Option<Costs> = None;
-            for (_, path) in self.paths_of(*doc) {
-                if let Some((costs, _)) = self.costs((path, rules), &facts, index, *doc, [bar, best.as_deref()]) {
-                    best = Some(costs);
-                }
-            }
-            found.extend(best.map(|costs| (index, costs)));
+            found.extend(self.least_of(rules, &facts, (index, *doc), bar).map(|costs| (index, costs)));
         }
         found
     }
@@ -242,6 +229,23 @@ impl Evaluator {
         gathered.keep(&kept, docs.len());
         let slot = gathered.into_slot(kept.len());
         Some((kept, self.facts(vec![slot], Vec::new())))
+    }
+
+    /// The costs of a document of a chunk on the path where they are least, if they come before the bar.
+    fn least_of(
+        &self,
+        rules: &[Rule],
+        facts: &Facts<'_>,
+        (index, doc): (usize, u32),
+        bar: Option<&[u32]>,
+    ) -> Option<Costs> {
+        let mut least: Option<Costs> = None;
+        for (_, path) in self.paths_of(doc) {
+            if let Some((costs, _)) = self.costs((path, rules), facts, index, doc, [bar, least.as_deref()]) {
+                least = Some(costs);
+            }
+        }
+        least
     }
 
     fn paths_of(&self, doc: u32) -> impl Iterator<Item = (usize, &PathPlan)> {

@@ -150,17 +150,8 @@ mod tests {
     fn question_of(nodes: Vec<Node>, wanted: usize, scores: bool, filter: Option<&str>) -> RankQuestion {
         let filter = filter.map(|text| parse_filter(&text.into(), "invalid_search_filter").unwrap().unwrap());
         let graph = QueryGraph { nodes, term_count: 1, ..QueryGraph::default() };
-        RankQuestion {
-            plan: Arc::new(RankPlan { wanted, scores, graph, ..RankPlan::default() }),
-            filter: filter.map(Arc::new),
-            pinned: Arc::default(),
-            distinct: None,
-            behind: None,
-            count_groups: false,
-            facets: None,
-            show: None,
-            time_left: std::time::Duration::MAX,
-        }
+        let plan = Arc::new(RankPlan { wanted, scores, graph, ..RankPlan::default() });
+        RankQuestion::new(plan, filter.map(Arc::new), std::time::Duration::MAX)
     }
 
     fn facets(names: &[&str]) -> Arc<FacetPlan> {

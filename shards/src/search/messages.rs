@@ -165,6 +165,23 @@ pub struct RankQuestion {
     pub time_left: Duration,
 }
 
+impl RankQuestion {
+    /// A search for nothing but the best documents.
+    pub fn new(plan: Arc<RankPlan>, filter: Option<Arc<Filter>>, time_left: Duration) -> Self {
+        Self {
+            plan,
+            filter,
+            pinned: Arc::default(),
+            distinct: None,
+            behind: None,
+            count_groups: false,
+            facets: None,
+            show: None,
+            time_left,
+        }
+    }
+}
+
 /// A partition's reply.
 #[derive(Clone, Debug)]
 pub enum PartReply {

@@ -15,6 +15,7 @@ use storage_engine::TreeId;
 use storage_engine::vector::Pace;
 
 use super::block_union::BlockUnion;
+use super::keys;
 use super::reader::{Columns, decode_block};
 use super::store::ColumnError;
 
@@ -165,7 +166,7 @@ impl Pieces {
             }
             // A piece begins with a value: sorts take pieces for all that have some values.
             let is_full = entries >= PIECE_ENTRIES || documents >= PIECE_DOCUMENTS;
-            if count == 0 || (is_full && !is_of_value(key, &last)) {
+            if count == 0 || (is_full && !keys::are_of_one_value(key, &last)) {
                 if count > 0 {
                     made.end(std::mem::take(&mut union));
                 }
@@ -242,12 +243,6 @@ impl Pieces {
         }
         Some((documents, &self.starts[first], inner.map(|_| &*self.starts[end])))
     }
-}
-
-/// Whether a block's key is of the value that another is of.
-fn is_of_value(key: &[u8], other: &[u8]) -> bool {
-    key.len() == other.len()
-        && key.split_last_chunk::<2>().map(|(of, _)| of) == other.split_last_chunk::<2>().map(|(of, _)| of)
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ impl Columns<'_> {
             if !key.starts_with(&prefix) || key.len() < prefix.len() + 2 {
                 return Ok(ControlFlow::Break(()));
             }
-            let same = current.len() == key.len() && current[..key.len() - 2] == key[..key.len() - 2];
+            let same = keys::are_of_one_value(&current, key);
             if !same {
                 if let Some(counted) = counted.take() {
                     let flow = visit(&current, counted)?;

@@ -7,6 +7,7 @@ use std::ops::Bound;
 use std::rc::Rc;
 
 use roaring::RoaringBitmap;
+use storage_engine::TreeId;
 use storage_engine::vector::Pace;
 
 use super::coarse::Pieces;
@@ -98,8 +99,9 @@ impl Cut {
 }
 
 impl Columns<'_> {
-    /// Marks along the order, which rise, as far as `enough` (at least one) of the documents are before them; to the end where there are not so
-    /// many. `None` where the field is not kept in pieces. That a walk would read `walked` entries may be why it is from now on.
+    /// Marks along the order, which rise, as far as `enough` (at least one) of the documents are before them; to the end where there
+    /// are not so many. `None` where the field is not kept in pieces. That a walk would read `walked` entries may be why it is from
+    /// now on.
     pub async fn marks(
         &self,
         order: FieldOrder,
@@ -160,6 +162,19 @@ impl Columns<'_> {
         strings |= numbers;
         Ok(Before { count: strings.len(), documents: strings })
     }
+
+    /// The pieces of a field's values of one kind, if they are held or worth making.
+    async fn pieces(
+        &self,
+        tree: TreeId,
+        field: FieldId,
+        walked: u64,
+        pace: &dyn Pace,
+    ) -> Result<Option<Rc<Pieces>>, ColumnError> {
+        let (Some(resident), prefix) = (self.resident, keys::field(field)) else { return Ok(None) };
+        resident.coarse.add_read((tree, &prefix), walked);
+        resident.coarse.get(self, (tree, &prefix), pace).await
+    }
 }
 
 /// Marks that are being made.
@@ -178,12 +193,7 @@ impl Marks<'_> {
         self.found.push(Mark { cut, before: self.before });
     }
 
-    async fn add(
-        &mut self,
-        tree: storage_engine::TreeId,
-        pieces: &Rc<Pieces>,
-        pace: &dyn Pace,
-    ) -> Result<(), ColumnError> {
+    async fn add(&mut self, tree: TreeId, pieces: &Rc<Pieces>, pace: &dyn Pace) -> Result<(), ColumnError> {
         let descending = self.order.descending;
         if self.order.twice && tree == FACET_STRINGS {
             self.rest.clone_from(self.documents);
@@ -208,21 +218,6 @@ impl Marks<'_> {
             pause_at(step, 4, pace).await;
         }
         Ok(())
-    }
-}
-
-impl Columns<'_> {
-    /// The pieces of a field's values of one kind, if they are held or worth making.
-    async fn pieces(
-        &self,
-        tree: storage_engine::TreeId,
-        field: FieldId,
-        walked: u64,
-        pace: &dyn Pace,
-    ) -> Result<Option<Rc<Pieces>>, ColumnError> {
-        let (Some(resident), prefix) = (self.resident, keys::field(field)) else { return Ok(None) };
-        resident.coarse.add_read((tree, &prefix), walked);
-        resident.coarse.get(self, (tree, &prefix), pace).await
     }
 }
 

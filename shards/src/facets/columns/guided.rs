@@ -41,7 +41,7 @@ impl Columns<'_> {
             if !key.starts_with(&prefix) || key.len() < prefix.len() + 2 {
                 return Ok(Onward::End);
             }
-            let same = current.len() == key.len() && current[..key.len() - 2] == key[..key.len() - 2];
+            let same = keys::are_of_one_value(&current, key);
             if !same {
                 if let Some(counted) = counted.take()
                     && guide.take(as_text(&text)?, counted).is_break()

@@ -126,6 +126,11 @@ pub(super) fn document_of(key: &[u8]) -> Option<LocalDocId> {
     key.last_chunk().map(|bytes| LocalDocId(u32::from_be_bytes(*bytes)))
 }
 
+/// Whether two keys are of blocks of one value.
+pub(super) fn are_of_one_value(key: &[u8], other: &[u8]) -> bool {
+    key.len() == other.len() && key.len().checked_sub(2).is_some_and(|end| key[..end] == other[..end])
+}
+
 /// The first document number of a block.
 pub(super) fn block_base(key: &[u8]) -> Option<u32> {
     key.last_chunk().map(|bytes| u32::from(u16::from_be_bytes(*bytes)) << 16)

@@ -256,7 +256,7 @@ impl<'a> Columns<'a> {
             if !key.starts_with(&prefix) || key.len() < prefix.len() + 2 {
                 return Ok(ControlFlow::Break(()));
             }
-            let same = current.len() == key.len() && current[..key.len() - 2] == key[..key.len() - 2];
+            let same = keys::are_of_one_value(&current, key);
             if !same && !current.is_empty() {
                 let flow = visit(&current, std::mem::take(&mut documents))?;
                 if flow.is_break() {
@@ -363,7 +363,7 @@ impl<'a> Columns<'a> {
     }
 
     /// The documents of the blocks from one key on, up to but without another, if their keys are accepted.
-    pub(super) async fn accepted(
+    async fn accepted(
         &self,
         tree: TreeId,
         (from, before): (&[u8], Option<&[u8]>),

@@ -80,7 +80,7 @@ impl ValueWalk {
             if !key.starts_with(&prefix) || key.len() < prefix.len() + 2 {
                 return Ok(ControlFlow::Break(()));
             }
-            let same = current.len() == key.len() && current[..key.len() - 2] == key[..key.len() - 2];
+            let same = keys::are_of_one_value(current, key);
             if !same {
                 if !current.is_empty() {
                     value(value_of(tree, current)?, std::mem::take(documents));

@@ -5,6 +5,7 @@
 //! end: mostly by walking the field's values, which meets few documents. Only the documents of these groups are then evaluated
 //! and ordered as in any bucket, so that nothing else is read of the others.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use roaring::RoaringBitmap;
@@ -45,13 +46,13 @@ pub(super) struct SelectWork {
     wanted: usize,
     costs: usize,
     sorts: usize,
-    /// Documents of equal costs, best first.
-    classes: Vec<(Costs, Vec<u32>)>,
+    /// Documents by their costs.
+    classes: BTreeMap<Costs, Vec<u32>>,
     /// The groups of the class in which the wanted documents end.
     groups: Option<Groups>,
     selected: Vec<u32>,
-    /// Where nothing but costs orders documents, how many of the classes, and of the documents of the next one, are in the order.
-    ordered: Option<(usize, usize)>,
+    /// Where nothing but costs orders documents, how many of the best class are in the order.
+    ordered: Option<usize>,
 }
 
 impl SelectWork {
@@ -65,30 +66,26 @@ impl SelectWork {
             wanted,
             costs,
             sorts,
-            classes: Vec::new(),
+            classes: BTreeMap::new(),
             groups: None,
             selected: Vec::new(),
-            ordered: is_ordered.then_some((0, 0)),
-        }
-    }
-
-    /// Adds a document to the class of its costs.
-    fn classify(&mut self, doc: u32, costs: Costs) {
-        match self.classes.binary_search_by(|(other, _)| other.as_slice().cmp(costs.as_slice())) {
-            Ok(at) => self.classes[at].1.push(doc),
-            Err(at) => self.classes.insert(at, (costs, vec![doc])),
+            ordered: is_ordered.then_some(0),
         }
     }
 
     /// Drops the classes behind the one in which the wanted documents end. Gives the first costs that are too high.
     fn cut(&mut self) -> Option<Costs> {
         let mut met = 0;
-        let last = self.classes.iter().position(|(_, docs)| {
+        let ends = |(_, docs): &(&Costs, &Vec<u32>)| {
             met += docs.len();
             met >= self.wanted
-        })?;
-        self.classes.truncate(last + 1);
-        let mut bar = self.classes[last].0.clone();
+        };
+        let mut bar = self.classes.iter().find(ends)?.0.clone();
+        while let Some(last) = self.classes.last_entry()
+            && *last.key() > bar
+        {
+            last.remove();
+        }
         if self.ordered.is_none() {
             // Equal ones are still to be told apart; otherwise they come too late.
             *bar.last_mut()? += 1;
@@ -145,22 +142,22 @@ impl Ranker {
 
     /// Moves some documents of classes into the order; false when there is none, or when enough are there.
     fn order_some(&mut self, work: &mut SelectWork) -> bool {
-        let Some((class, from)) = work.ordered else { return false };
-        let Some((costs, docs)) = work.classes.get(class).filter(|_| self.out.len() < self.plan.wanted) else {
+        let Some(from) = work.ordered else { return false };
+        let Some(class) = work.classes.first_entry().filter(|_| self.out.len() < self.plan.wanted) else {
             self.cut |= self.out.len() >= self.plan.wanted;
             return false;
         };
+        let (costs, docs) = (class.key(), class.get());
         let until = docs.len().min(from + ORDERED_DOCS);
         for doc in &docs[from..until] {
-            let doc = RankedDoc {
-                doc: self.global(*doc),
-                costs: Costs::from_slice(costs),
-                sorts: Vec::new(),
-                skipped: false,
-            };
+            let doc = RankedDoc { doc: self.global(*doc), costs: costs.clone(), sorts: Vec::new(), skipped: false };
             self.out.push(Found { doc, values: Vec::new() });
         }
-        work.ordered = Some(if until < docs.len() { (class, until) } else { (class + 1, 0) });
+        work.ordered = Some(until);
+        if until == docs.len() {
+            class.remove();
+            work.ordered = Some(0);
+        }
         true
     }
 
@@ -176,14 +173,14 @@ impl Ranker {
         }
         let found = work.evaluator.first_costs(&work.docs[from..work.done], work.costs, bar.as_deref());
         for (at, costs) in found {
-            work.classify(work.docs[from + at], costs);
+            work.classes.entry(costs).or_default().push(work.docs[from + at]);
         }
     }
 
     /// Takes the best class whole, or goes on with its groups where it has more documents than are wanted.
     fn take_group(&self, work: &mut SelectWork) -> Result<(), String> {
         let Some(groups) = &mut work.groups else {
-            let (_, docs) = work.classes.remove(0);
+            let docs = work.classes.pop_first().map(|(_, docs)| docs).unwrap_or_default();
             if work.selected.len() + docs.len() <= work.wanted {
                 work.selected.extend(docs);
             } else {

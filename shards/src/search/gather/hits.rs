@@ -35,7 +35,9 @@ impl Place<'_> {
 /// What stands on a page.
 pub(super) fn page(ranked: &Ranked, offset: u64, limit: u64) -> impl Iterator<Item = Place<'_>> {
     let pins = ranked.pins.iter().map(|pin| (pin.position, Place::Pinned(*pin)));
-    placed(ranked.docs.iter().map(Place::Ranked), pins).skip((offset - ranked.passed) as usize).take(limit as usize)
+    placed(ranked.docs.iter().map(Place::Ranked), pins)
+        .skip(offset.saturating_sub(ranked.passed) as usize)
+        .take(limit as usize)
 }
 
 impl Gather<'_> {

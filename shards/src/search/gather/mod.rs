@@ -131,17 +131,8 @@ impl<'g> Gather<'g> {
         plan::check_documents(request, settings, self.index.fields)?;
         let Err(error) = plan::check_order(request, settings) else { return Ok(()) };
         if request.filter.is_some() {
-            let question = RankQuestion {
-                plan: Arc::default(),
-                filter: request.filter.clone().map(Arc::new),
-                pinned: Arc::default(),
-                distinct: None,
-                behind: None,
-                count_groups: false,
-                facets: None,
-                show: None,
-                time_left: self.time_left(),
-            };
+            let filter = request.filter.clone().map(Arc::new);
+            let question = RankQuestion::new(Arc::default(), filter, self.time_left());
             self.ask_all(|| PartQuestion::Rank(question.clone())).await?;
         }
         Err(error)

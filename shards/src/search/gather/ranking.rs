@@ -87,17 +87,8 @@ impl Gather<'_> {
             return Ok(None);
         }
         let descending = *descending;
-        let search = RankQuestion {
-            plan: Arc::new(plan),
-            filter: request.filter.clone().map(Arc::new),
-            pinned: Arc::default(),
-            distinct: None,
-            behind: None,
-            count_groups: false,
-            facets: None,
-            show: None,
-            time_left: self.time_left(),
-        };
+        let filter = request.filter.clone().map(Arc::new);
+        let search = RankQuestion::new(Arc::new(plan), filter, self.time_left());
         let mut parts = Vec::with_capacity(usize::from(self.index.partitions));
         let page = (offset, offset + limit);
         for reply in self.ask_all(|| PartQuestion::Marks { search: search.clone(), page }).await? {
@@ -175,16 +166,15 @@ impl Gather<'_> {
             page_only: demand.page_only,
             passes_over: plan.is_by_rules() && (first_shows || self.request.ranking_score_threshold.is_some()),
         };
+        let filter = self.request.filter.clone().map(Arc::new);
         let mut question = RankQuestion {
-            plan: Arc::new(plan),
-            filter: self.request.filter.clone().map(Arc::new),
             pinned: Arc::new(pins.iter().map(|pin| pin.doc).collect()),
             distinct,
             behind: demand.behind.map(|(cut, _)| cut.clone()),
             count_groups: demand.counts_groups,
             facets: facets.clone().filter(|_| !narrows),
             show: format.cloned().zip(self.hits_ahead(offset, limit)),
-            time_left: self.time_left(),
+            ..RankQuestion::new(Arc::new(plan), filter, self.time_left())
         };
         let (mut several_groups, mut total) = (false, None);
         loop {

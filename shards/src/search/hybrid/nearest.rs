@@ -317,17 +317,7 @@ mod tests {
             let rules = RuleList { rules, sorts: sorts.clone(), ..RuleList::default() };
             let plan = Arc::new(RankPlan { rules, wanted: 5, vector: Some(vector.clone()), ..RankPlan::default() });
             let found = |time_left| {
-                let question = RankQuestion {
-                    plan: plan.clone(),
-                    filter: None,
-                    pinned: Arc::default(),
-                    distinct: None,
-                    behind: None,
-                    count_groups: false,
-                    facets: None,
-                    show: None,
-                    time_left,
-                };
+                let question = RankQuestion::new(plan.clone(), None, time_left);
                 let (mut asked, mut pauses) = (index.ask(PartitionNo(0), PartQuestion::Rank(question)), 0);
                 let reply = loop {
                     match block_on(poll_once(&mut asked)) {
