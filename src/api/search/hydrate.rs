@@ -54,13 +54,16 @@ pub(super) async fn hits(
     if keys.is_empty() || !state.features.foreign_keys {
         return Ok(hits);
     }
-    rewrite(call, state, hits, Objects::Entered, |_| keys, keys).await
+    for key in keys {
+        existing(state, &key.foreign_index_uid)?;
+    }
+    rewrite(call, state, hits, Objects::Entered, |_| keys).await
 }
 
 /// As [`hits`], for hits of several indexes that say where they are from.
 ///
 /// # Errors
-/// As [`hits`].
+/// As [`hits`], but `index_not_found` only where a hit has an id that stands for a document of such an index.
 pub(super) async fn federated(
     call: &Call<App>,
     state: &ControlState,
@@ -70,13 +73,16 @@ pub(super) async fn federated(
     if !is_needed(state, views) {
         return Ok(hits);
     }
-    let all: Vec<ForeignKey> = views.iter().flat_map(|(_, view)| view.settings.foreign_keys.iter().cloned()).collect();
     let keys_of = |hit: &Value| {
         let uid = hit.pointer("/_federation/indexUid").and_then(Value::as_str);
         let view = views.iter().find(|(name, _)| Some(&**name) == uid);
         view.map_or(&[][..], |(_, view)| &view.settings.foreign_keys)
     };
-    rewrite(call, state, hits, Objects::Left, keys_of, &all).await
+    rewrite(call, state, hits, Objects::Left, keys_of).await
+}
+
+fn existing<'s>(state: &'s ControlState, uid: &str) -> Result<&'s Arc<IndexView>, ApiError> {
+    state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))
 }
 
 /// Whether hits of these indexes can have ids that stand for documents.
@@ -90,31 +96,22 @@ async fn rewrite<'k>(
     hits: Vec<u8>,
     objects: Objects,
     keys_of: impl Fn(&Value) -> &'k [ForeignKey],
-    keys: &[ForeignKey],
 ) -> Result<Vec<u8>, ApiError> {
-    let mut views = BTreeMap::new();
-    for uid in keys.iter().map(|key| key.foreign_index_uid.as_str()) {
-        views.insert(uid, state.index(uid).ok_or_else(|| ApiError::index_not_found(uid))?.clone());
-    }
     let grant = &call.grant;
     let keys_of = move |hit: &Value| keys_of(hit).iter().filter(move |key| grant.sees_index(&key.foreign_index_uid));
     let mut hits: Vec<Value> = serde_json::from_slice(&hits).map_err(ApiError::internal)?;
     let mut wanted: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for hit in &mut hits {
         for key in keys_of(hit) {
-            let ids = wanted
-                .entry(views.get_key_value(key.foreign_index_uid.as_str()).map_or("", |(uid, _)| *uid))
-                .or_default();
+            let ids = wanted.entry(&key.foreign_index_uid).or_default();
             each_id(hit, &key.field_name, objects, &mut |id, _| {
                 ids.insert(id);
             });
         }
     }
     let mut found = Found::new();
-    for (uid, ids) in wanted {
-        if let Some(view) = views.get(uid).filter(|_| !ids.is_empty()) {
-            found.insert(uid.to_owned(), documents(call, (uid, view), ids).await?);
-        }
+    for (uid, ids) in wanted.into_iter().filter(|(_, ids)| !ids.is_empty()) {
+        found.insert(uid.to_owned(), documents(call, (uid, existing(state, uid)?), ids).await?);
     }
     let mut bytes_left = Some(FOREIGN_BYTES_MAX);
     for hit in &mut hits {
