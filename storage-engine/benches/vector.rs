@@ -123,7 +123,8 @@ async fn measure(
     widths: &[usize],
 ) {
     for width in widths {
-        let options = SearchOptions { limit: LIMIT, width: *width, partitions: 1, allowed, ordinal: None, plan };
+        let options =
+            SearchOptions { limit: LIMIT, width: *width, partitions: 1, allowed, plan, ..SearchOptions::default() };
         let (mut hits, mut times, mut busy) = (0, Vec::new(), 0.0);
         for round in 0..2 {
             hits = 0;

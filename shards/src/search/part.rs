@@ -242,8 +242,8 @@ async fn rank(
     let part = if let Some(query) = &question.plan.vector {
         let sorter = ColumnSorter { source: partition.clone(), distinct: question.distinct.clone() };
         let pace = SearchPace::new(pacer, deadline);
-        let ranking =
-            VectorRanking { partition: &partition, sorter: &sorter, plan: &question.plan, query, pace: &pace };
+        let (plan, filtered) = (&question.plan, question.filter.is_some());
+        let ranking = VectorRanking { partition: &partition, sorter: &sorter, plan, query, filtered, pace: &pace };
         let part = ranking.rank(ranker.candidates()).await?;
         expired = pacer.now() > deadline;
         part

@@ -33,12 +33,7 @@ impl Draft {
             let levels = self.state.upper.levels(node);
             return Ok(levels.get(usize::from(level) - 1).map_or_else(Links::default, |links| Links::of(links)));
         }
-        loop {
-            match self.state.bottom(node) {
-                Ok(links) => return Ok(links),
-                Err(page) => self.state.load(&[page]).await?,
-            }
-        }
+        self.state.loaded_bottom(node).await
     }
 
     /// Loads the pages with these nodes' links, all at once.

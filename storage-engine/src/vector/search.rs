@@ -11,7 +11,7 @@ use super::codes::{self, Comparer, Probe};
 use super::kernels::prefetch;
 use super::state::{State, VectorSnapshot};
 use super::walk::{Accept, Reach, Step, Walk, descend, distance_of, node_of};
-use super::{CodeKind, FetchError, Metric, Neighbor, Pace, SearchError};
+use super::{CodeKind, FetchError, LINKS_BOTTOM, Metric, Neighbor, Pace, SearchError};
 use roaring::RoaringBitmap;
 
 /// Nodes that every partition's walk keeps in view unless told how many, and as many more as are shared among all of them: each has
@@ -40,10 +40,20 @@ const SPARSE: f64 = 0.5;
 /// That is told by so many of the nodes around the query that from half as many as this to this should pass: a small cluster of
 /// the query's own that does not is noticed before the walk is out of it, and an even filter is seldom taken for such a one.
 const SPARSE_SAMPLE: f64 = 16.0;
-/// Then a scan is taken up to this many documents: some milliseconds.
-const SPARSE_SCAN_MAX: u64 = 100_000;
-/// And beyond, a walk with a view so many times as wide.
-const SPARSE_VIEW: usize = 4;
+/// A query lies apart from what passes where the tenth nearest of it, the last that [`REACH_MIN`] counts, is so many times as far as
+/// these are from their own neighbours. With most data it is 0.9 to 1.3 times as far (WordNet, also of one document in ten: 1.1), and
+/// 1.5 to 2.1 times where a filter has left out the clusters around the query.
+const OUTLYING: f32 = 1.4;
+/// So many of the nearest are asked for that, and more than half of them must say so.
+const OUTLYING_SAMPLE: usize = 3;
+/// One in so many of a node's links is not longer than those to its neighbours; others lead out of its cluster.
+const OUTLYING_NEIGHBORS: usize = 4;
+/// Either way, the nearest are in several clusters, between which few links lead. Unless a scan costs less, a walk then has a view so
+/// many times as wide, and looks farther: of 200,000 clustered vectors on two cores it finds 0.99 of the nearest instead of 0.68.
+const WIDE_VIEW: usize = 8;
+const WIDE_REACH: f32 = 1.2;
+/// Where codes leave open what is nearest a scan is taken up to this many documents: some milliseconds.
+const OPEN_SCAN_MAX: u64 = 100_000;
 /// Codes leave open what is nearest where a view from its first nodes on, a wanted one of them and of so many in view at most one,
 /// to its last is narrower than their errors.
 const OPEN_SHARE: usize = 8;
@@ -99,6 +109,8 @@ pub struct SearchOptions<'a> {
     pub partitions: u16,
     /// The documents that may be returned; all where none are given.
     pub allowed: Option<&'a RoaringBitmap>,
+    /// Whether a filter chose them, even if all documents of this partition pass: what is near the query may have been in others.
+    pub filtered: bool,
     /// Compares only documents' vectors of this number (counted from 0).
     pub ordinal: Option<u16>,
     /// The way to go, for measurements; the one that should cost least where none is given.
@@ -182,6 +194,12 @@ struct Extent {
 }
 
 impl Extent {
+    /// That of a walk to what passes a filter and is not around the query.
+    fn widened(self) -> Self {
+        let reach = Reach { factor: Some(WIDE_REACH), ..self.reach };
+        Self { width: self.width.saturating_mul(WIDE_VIEW), sample: 0, share_min: 0.0, reach, ..self }
+    }
+
     /// That of a walk among vectors nearer to each other than codes tell: it sees all that may be among the nearest, or so many that
     /// a scan would cost less.
     fn opened(self, eligible: u64) -> Self {
@@ -282,27 +300,29 @@ impl VectorSnapshot {
         };
         // A filter that lets pass what is far from the query makes a walk long: it ends where a scan would have.
         let sample = if share < 1.0 { (SPARSE_SAMPLE / share).ceil() as u32 } else { 0 };
-        let extent = match options.plan {
+        let mut extent = match options.plan {
             Some(_) => Extent { width, most: u64::MAX, sample: 0, share_min: 0.0, reach, starts: 1 },
             None => Extent { width, most: eligible, sample, share_min: share * SPARSE, reach, starts: 1 },
         };
         let mut walked = self.walk(&query, entry, accept, extent, pace).await?;
-        if walked.taken_share < extent.share_min {
-            if eligible <= SPARSE_SCAN_MAX {
+        let is_filtered = (options.filtered || share < 1.0) && options.plan.is_none();
+        if is_filtered && !pace.stopped() && self.is_elsewhere(&query, &walked, extent).await? {
+            extent = extent.widened();
+            if self::plan(eligible, extent.width, share) == Plan::Scan {
                 return self.scan(&query, options, accept, pace).await;
             }
-            let extent = Extent { width: width * SPARSE_VIEW, sample: 0, ..extent };
             walked = self.walk(&query, entry, accept, extent, pace).await?;
         }
+        let width = extent.width;
         let openness = walked.keys.as_ref().map_or(0.0, |keys| query.openness(state, keys, wanted, width));
         if openness > 0.0 && !pace.stopped() {
             (query.deviations, query.read_max) = (Some(DEVIATIONS), OPEN_READ_MAX);
             let is_full = walked.keys.as_ref().is_some_and(|keys| keys.len() >= width);
-            let may_scan = eligible <= SPARSE_SCAN_MAX && options.plan.is_none();
+            let may_scan = eligible <= OPEN_SCAN_MAX && options.plan.is_none();
             if may_scan && openness > OPEN_SCAN && is_full {
                 return self.scan(&query, options, accept, pace).await;
             }
-            let extent = extent.opened(eligible);
+            extent = extent.opened(eligible);
             walked = self.walk(&query, entry, accept, extent, pace).await?;
             // What is left out of so wide a view is as near by its code as what is in it.
             walked.keys = walked.keys.filter(|keys| !may_scan || keys.len() < extent.width);
@@ -319,6 +339,32 @@ impl VectorSnapshot {
             return self.scan(&query, options, accept, pace).await;
         }
         Ok(found)
+    }
+
+    /// Whether what passes the filter is not around the query, as the walk tells.
+    async fn is_elsewhere(&self, query: &Query<'_>, walked: &Walked, extent: Extent) -> Result<bool, FetchError> {
+        if walked.taken_share < extent.share_min {
+            return Ok(true);
+        }
+        let (state, comparer) = (&*self.state, query.comparer);
+        let Some((keys, last)) = walked.keys.as_ref().and_then(|keys| Some((keys, *keys.get(REACH_MIN - 1)?))) else {
+            return Ok(false);
+        };
+        let off = comparer.error_bound(&query.probe, state.codes.get(node_of(last)), Some(DEVIATIONS));
+        let (mut apart, mut probe, mut distances) = (0, Probe::default(), Vec::with_capacity(LINKS_BOTTOM));
+        for key in &keys[..OUTLYING_SAMPLE] {
+            let links = state.loaded_bottom(node_of(*key)).await?;
+            comparer.probe(state.codes.get(node_of(*key)), &mut probe);
+            distances.clear();
+            distances.extend(links.as_slice().iter().map(|link| comparer.distance(&probe, state.codes.get(*link))));
+            if distances.is_empty() {
+                continue;
+            }
+            let at = distances.len() / OUTLYING_NEIGHBORS;
+            let neighbor = *distances.select_nth_unstable_by(at, f32::total_cmp).1;
+            apart += usize::from(distance_of(last) > comparer.farther(neighbor, OUTLYING) + 2.0 * off);
+        }
+        Ok(2 * apart > OUTLYING_SAMPLE)
     }
 
     /// Walks the graph from above.

@@ -165,6 +165,16 @@ impl State {
         }
     }
 
+    /// A node's links in the bottom layer, whose page is loaded where it is not in memory.
+    pub async fn loaded_bottom(&self, node: u32) -> Result<Links, FetchError> {
+        loop {
+            match self.bottom(node) {
+                Ok(links) => return Ok(links),
+                Err(page) => self.load(&[page]).await?,
+            }
+        }
+    }
+
     /// Shows each of a node's links in the bottom layer; else the page that must be loaded first.
     #[inline(always)]
     pub fn each_bottom(&self, node: u32, mut look: impl FnMut(u32)) -> Result<(), PageNo> {

@@ -58,6 +58,8 @@ pub struct VectorRanking<'r> {
     pub plan: &'r RankPlan,
     /// The plan's.
     pub query: &'r VectorQuery,
+    /// Whether a filter chose the candidates.
+    pub filtered: bool,
     /// When it ends.
     pub pace: &'r SearchPace<'r>,
 }
@@ -150,7 +152,8 @@ impl VectorRanking<'_> {
         let partitions = self.partition.place().1;
         let mut limit = if whole { wanted.saturating_add(1) } else { wanted };
         loop {
-            let options = SearchOptions { limit, allowed, partitions, ..SearchOptions::default() };
+            let options =
+                SearchOptions { limit, allowed, filtered: self.filtered, partitions, ..SearchOptions::default() };
             let found = graph.snapshot.search(&self.query.vector, &options, self.pace).await;
             let mut found = found.map_err(|error| SearchError::Partition(error.to_string()))?;
             let Some(last) = found.get(wanted.saturating_sub(1)).copied().filter(|_| whole) else { return Ok(found) };

@@ -56,6 +56,7 @@ pub async fn near(
             let options = SearchOptions {
                 limit: question.limit,
                 allowed: Some(&docs),
+                filtered: question.filter.is_some(),
                 ordinal: Some(*slot),
                 partitions: count,
                 ..SearchOptions::default()

@@ -186,6 +186,34 @@ fn filters_that_exclude_the_whole_neighbourhood_are_answered() {
     assert!(hits as f64 / wanted as f64 > 0.97, "{hits} of {wanted}");
 }
 
+/// What passes a filter may be all of a partition, if the clusters around the query are in others: the nearest are then in several
+/// clusters, of which a narrow walk finds some.
+#[test]
+fn filters_that_leave_the_neighbourhood_to_other_partitions_are_answered() {
+    const MANY: usize = 8000;
+    const CLUSTERS: usize = 80;
+    let mut rng = StdRng::seed_from_u64(31);
+    let mut normal = || (0..6).map(|_| rng.random::<f32>()).sum::<f32>() - 3.0;
+    let centres: Vec<Vec<f32>> = (0..2 * CLUSTERS).map(|_| (0..DIMS).map(|_| normal()).collect()).collect();
+    let mut near = |cluster: usize| -> Vec<f32> { centres[cluster].iter().map(|c| c + 0.3 * normal()).collect() };
+    let documents: Documents = (0..).zip((0..MANY).map(|at| vec![near(at % CLUSTERS)])).collect();
+    let queries: Vec<Vec<f32>> = (0..40).map(|at| near(CLUSTERS + at)).collect();
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    let partition = create(&disk, Config::new(DIMS as u32, Metric::Cosine), TIGHT);
+    fill(&partition, &documents, 1);
+    let found = |filtered: bool| {
+        let options = SearchOptions { limit: LIMIT, width: 40, filtered, ..SearchOptions::default() };
+        let hits = queries.iter().map(|query| {
+            let last = exact(Metric::Cosine, &documents, query, None)[LIMIT - 1].distance;
+            let found = search(&partition.snapshot(), query, &options);
+            found.iter().filter(|found| found.distance <= last + 1e-6).count()
+        });
+        hits.sum::<usize>() as f64 / (queries.len() * LIMIT) as f64
+    };
+    let (plain, filtered) = (found(false), found(true));
+    assert!(plain < 0.9 && filtered > 0.97, "{plain} without a filter, {filtered} with one");
+}
+
 /// Groups of vectors that are almost the same, one after the other or mixed: a walk finds its way to a group, and within it.
 #[test]
 fn groups_of_vectors_almost_alike_are_found() {
