@@ -16,4 +16,12 @@ impl UserError {
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
+
+    /// The one of two that is told, whose text sorts first: which that is does not depend on where the documents at fault are.
+    pub fn or_sooner(self, other: Option<Self>) -> Self {
+        match other {
+            Some(other) if other.message < self.message => other,
+            _ => self,
+        }
+    }
 }

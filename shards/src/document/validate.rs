@@ -30,23 +30,16 @@ impl Reserved {
         (gained.geo || gained.geojson).then_some(gained)
     }
 
-    /// Checks one document's reserved fields.
+    /// Checks one document's `_geo` and `_geojson`; `None` for one that it does not have, or that does not count.
     ///
     /// # Errors
     /// `invalid_document_geo_field`.
-    pub fn check(&self, document: &DocumentFields, id: &str, names: &FieldsMap) -> Result<(), UserError> {
+    pub fn check(&self, document: &DocumentFields, id: &str, names: &FieldsMap) -> [Option<Result<(), UserError>>; 2] {
         let value = |name: &str| parsed(document.get(names.id(name)?)?);
-        if self.geo
-            && let Some(geo) = value("_geo")
-        {
-            check_point(&geo).map_err(|error| in_document(id, error))?;
-        }
-        if self.geojson
-            && let Some(shape) = value("_geojson")
-        {
-            check_shape(&shape).map_err(|error| in_document(id, error))?;
-        }
-        Ok(())
+        let geo = self.geo.then(|| value("_geo")).flatten();
+        let geojson = self.geojson.then(|| value("_geojson")).flatten();
+        let checked = [geo.map(|geo| check_point(&geo).map(drop)), geojson.map(|shape| check_shape(&shape).map(drop))];
+        checked.map(|checked| Some(checked?.map_err(|error| in_document(id, error))))
     }
 
     /// Checks a stored document's reserved fields: a `_geo` without coordinates is no point, and other members do not matter.

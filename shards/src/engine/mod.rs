@@ -108,9 +108,7 @@ where
     for value in ended {
         match value {
             Ok(value) => values.push(value),
-            Err(EngineError::User(error)) => {
-                refused = refused.into_iter().chain([error]).min_by(|a, b| a.message.cmp(&b.message));
-            }
+            Err(EngineError::User(error)) => refused = Some(error.or_sooner(refused)),
             Err(error) => return Err(error),
         }
     }

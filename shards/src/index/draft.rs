@@ -188,16 +188,14 @@ impl Draft {
         loop {
             let id = finder.id(document.iter(), names.map())?;
             if refused.is_none() {
-                refused = reserved.check(&document, &id, names.map()).err();
-                let vectors = match sent_vectors(&document, names.map(), &self.embedders, &id) {
-                    None => SentVectors::default(),
-                    Some(sent) => {
-                        let (vectors, fault) =
-                            sent.map_or_else(|fault| (Default::default(), Some(fault)), |v| (v, None));
-                        refused = refused.or(versions.note(found.len(), fault).err());
-                        vectors
-                    }
+                let [geo, geojson] = reserved.check(&document, &id, names.map());
+                let sent = sent_vectors(&document, names.map(), &self.embedders, &id);
+                let (vectors, checked) = match sent {
+                    None => (SentVectors::default(), None),
+                    Some(Ok(vectors)) => (vectors, Some(Ok(()))),
+                    Some(Err(fault)) => (SentVectors::default(), Some(Err(fault))),
                 };
+                refused = versions.note(found.len(), [geo, geojson, checked]).err();
                 put_document(&document, names.map(), &vectors, &mut record);
                 found.push((id, stored(&mut self.records, kind, &record, &vectors.entries)));
             }
@@ -417,7 +415,7 @@ impl Draft {
             let Some(number) = self.number(id)? else { continue };
             let mut names = FieldNames::new(&mut self.fields);
             read_document(text, &mut names, &mut document)?;
-            reserved.check(&document, id, names.map())?;
+            reserved.check(&document, id, names.map()).into_iter().flatten().collect::<Result<(), _>>()?;
             let sent = sent_vectors(&document, names.map(), &self.embedders, id);
             let vectors = sent.transpose()?.unwrap_or_default();
             put_document(&document, names.map(), &vectors, &mut record);

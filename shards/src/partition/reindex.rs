@@ -124,8 +124,9 @@ async fn check_stored(writer: &mut PartitionWriter, gained: &Reserved) -> Result
         let record = Record::parse(bytes)?;
         let named = record.fields().filter_map(|(field, text)| Some((names.name(field)?, text)));
         let id = || KeyFinder::new(key).id(record.fields(), names).unwrap_or_default();
-        let error = gained.check_stored(named, id).err();
-        refused = error.into_iter().chain(refused).min_by(|a, b| a.message.cmp(&b.message));
+        if let Err(error) = gained.check_stored(named, id) {
+            refused = Some(error.or_sooner(refused));
+        }
         if runtime.should_yield() {
             runtime.yield_now().await;
         }

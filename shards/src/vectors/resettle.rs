@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 
 use roaring::RoaringBitmap;
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Map, Value};
 use storage_engine::{ReadTree, WriteTxn};
 
 use super::change::{self, is_quantized, is_user_provided};
 use super::sent;
 use super::show::put_entry;
 use super::stored::EmbedderVectors;
-use super::work::Known;
+use super::work::{Known, missing};
 use super::writer::VectorsWriter;
 use crate::document::primary_key::KeyFinder;
 use crate::document::record::{Record, put_record};
+use crate::error::UserError;
 use crate::fields::FieldsMap;
 use crate::ids::FieldId;
 use crate::partition::PartitionError;
@@ -111,7 +112,7 @@ async fn move_entries(
     // The name is known to the index as soon as it has an embedder.
     let Some(field) = writer.field() else { return Ok(0) };
     let mut checkpoint = Checkpoint::default();
-    let mut grown = 0;
+    let (mut grown, mut refused) = (0, None);
     for doc in documents {
         let key = doc.to_be_bytes();
         let bytes = txn.get(DOCUMENTS, &key)?.ok_or(PartitionError::Damaged("set of documents"))?.to_vec();
@@ -120,7 +121,7 @@ async fn move_entries(
         let mut members: Map<String, Value> =
             stored.and_then(|stored| serde_json::from_slice(stored).ok()).unwrap_or_default();
         let id = || KeyFinder::new(ids.key).id(record.fields(), ids.names).unwrap_or_default();
-        let mut moved = take_entries(writer, (doc, &id), &mut members, difference).await?;
+        let mut moved = take_entries(writer, (doc, &id), &mut members, difference, &mut refused).await?;
         moved |= give_entries(writer, doc, &mut members, difference).await?;
         if moved {
             let members = (!members.is_empty()).then(|| Value::Object(members).to_string().into_bytes());
@@ -130,16 +131,19 @@ async fn move_entries(
         }
         checkpoint.tick(&**writer.runtime()).await;
     }
-    Ok(grown)
+    refused.map_or(Ok(grown), |error| Err(error.into()))
 }
 
-/// Makes vectors of what a document has stored for new embedders; true when there was any.
+/// Makes vectors of what a document has stored for new embedders; true when there was any. Of what is wrong with documents, `refused`
+/// is what sorts first, so that it does not depend on the number of partitions; wrong lengths sort before vectors that are missing.
 async fn take_entries(
     writer: &mut VectorsWriter,
     (doc, id): (u32, &dyn Fn() -> String),
     members: &mut Map<String, Value>,
     difference: &Difference<'_>,
+    refused: &mut Option<UserError>,
 ) -> Result<bool, PartitionError> {
+    let mut refuse = |error: UserError| *refused = Some(error.or_sooner(refused.take()));
     let mut moved = false;
     let (works, mut maker) = writer.parts();
     for name in &difference.added {
@@ -148,16 +152,22 @@ async fn take_entries(
             None => None,
             Some(stored) => {
                 moved = true;
-                let wrong = |why| crate::error::UserError::new("invalid_vectors_type", why);
-                let raw = RawValue::from_string(stored.to_string()).map_err(|error| wrong(error.to_string()))?;
-                let entry = sent::entry(raw.get(), true).map_err(wrong)?;
-                sent::check_dimensions(&entry, work.state.facts.dimensions, name, &id())?;
-                Some(entry)
+                let dimensions = work.state.facts.dimensions;
+                let entry = sent::entry(&stored.to_string(), true)
+                    .map_err(|why| UserError::new("invalid_vectors_type", why))
+                    .and_then(|entry| sent::check_dimensions(&entry, dimensions, name, &id()).map(|()| entry));
+                match entry {
+                    Ok(entry) => Some(entry),
+                    Err(error) => {
+                        refuse(error);
+                        continue;
+                    }
+                }
             }
         };
         let wanted = work.apply(doc, entry, Known { is_new: true, changed: true }, maker.again()).await?;
         if wanted && work.is_user_provided() {
-            return Err(work.missing().into());
+            refuse(missing(name, Some(&id())));
         }
     }
     Ok(moved)

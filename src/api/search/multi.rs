@@ -38,6 +38,11 @@ pub(super) fn inside(position: usize, error: ApiError) -> ApiError {
     ApiError { message, status, ..error }
 }
 
+/// The same for an error of a search's answer: it is 404 where an index is missing that a foreign key names.
+fn inside_answer(position: usize, error: ApiError) -> ApiError {
+    ApiError { status: error.status, ..inside(position, error) }
+}
+
 /// Every query with its own answer. The first that fails in the order of the request fails the request.
 async fn each(call: &Call<App>, mut queries: Vec<QueryParams>) -> Answer {
     for query in &mut queries {
@@ -89,7 +94,7 @@ async fn one<'s>(
 ) -> Result<(&'s str, Envelope<'s>), ApiError> {
     let started = call.app.runtime.unix_time();
     let search = search.as_ref().map_err(|error| inside(position, error.clone()))?;
-    let envelope = search.answer(call, started).await.map_err(|error| inside(position, error))?;
+    let envelope = search.answer(call, started).await.map_err(|error| inside_answer(position, error))?;
     Ok((search.uid(), envelope))
 }
 

@@ -335,6 +335,9 @@ impl Evaluation<'_> {
         (points, shapes): (bool, bool),
     ) -> Result<RoaringBitmap, FacetError> {
         self.check_range(centre)?;
+        if !radius_m.is_finite() {
+            return Err(self.fail("the radius of `_geoRadius` is too large a number"));
+        }
         let corners = resolution.map_or(CIRCLE_CORNERS, f64::trunc);
         if !(3.0..=1000.0).contains(&corners) {
             return Err(self.fail("the resolution of `_geoRadius` is between 3 and 1000"));

@@ -178,7 +178,8 @@ impl<'t> Reader<'t> {
         segment
     }
 
-    /// A finite decimal number: sign, digits, point, exponent, with white space around.
+    /// A decimal number: sign, digits, point, exponent, with white space around. One that is too large is infinite: only whoever
+    /// uses it refuses it.
     pub fn number(&mut self) -> Result<f64, SyntaxError> {
         self.skip_white();
         let start = self.at;
@@ -186,8 +187,7 @@ impl<'t> Reader<'t> {
             character.is_ascii_digit() || matches!(character, '+' | '-' | '.' | 'e' | 'E')
         });
         self.at += written.len();
-        let number = crate::facets::normalise::parse_number(written);
-        let number = number.ok_or_else(|| self.error_from(start, "expected a number"))?;
+        let number = written.parse().map_err(|_| self.error_from(start, "expected a number"))?;
         self.skip_white();
         Ok(number)
     }
