@@ -2,7 +2,7 @@
 //!
 //! [`host`] is the interface to the engine. It renders templates ([`template`], [`render`]) on side threads and sends the texts
 //! to a service or to a model in this process. For services, [`source`] says which one and how, [`exchange`] builds requests and
-//! parses responses, [`transport`] sends and retries, [`room`] bounds the memory of responses, and [`tally`] counts requests.
+//! parses responses, [`transport`] sends, retries and bounds the memory of responses, and [`tally`] counts requests.
 
 mod cache;
 pub mod exchange;

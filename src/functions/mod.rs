@@ -6,7 +6,7 @@
 //! memory and depth are bounded, so an endless function ends as an error.
 //!
 //! Inside one native call the JavaScript engine counts no operations and cannot be interrupted. Therefore compiling (which can
-//! run code around the function) and running happen on threads that can be abandoned: see [`apart`].
+//! run code around the function) and running happen on threads that can be abandoned: see [`mod@apart`].
 
 mod apart;
 mod outcome;

@@ -1,6 +1,6 @@
 //! Facet distribution: how many of the matching documents have each value, and the minimum and maximum of numbers.
 //!
-//! Each partition counts ([`count_facets`]), the counts are merged ([`FacetCounts::merge`]), and the result is sorted and
+//! Each partition counts ([`count_facets`]), the counts are merged ([`FacetCounts::merged`]), and the result is sorted and
 //! truncated ([`FacetCounts::finish`]). It does not depend on how documents are partitioned.
 
 mod count;

@@ -1,7 +1,7 @@
 //! Vector search: semantic, hybrid, and documents similar to another one.
 //!
 //! * [`nearest`]: orders one partition's documents by their distance from the query vector.
-//! * [`search`]: decides which kind of search a request is, and runs it.
+//! * [`mod@search`]: decides which kind of search a request is, and runs it.
 //! * [`merge`]: merges the keyword and the semantic results into one list.
 //! * [`similar`]: documents near another one.
 //!

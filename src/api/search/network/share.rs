@@ -64,7 +64,7 @@ pub(in crate::api::search) enum Asker {
 /// What was asked, and by whom.
 ///
 /// # Errors
-/// As [`Call::json`] and [`ManyParams::from_body`].
+/// As [`Call::read`] and [`ManyParams::from_body`].
 pub(in crate::api::search) async fn asked(call: &mut Call<App>) -> Result<(Asker, ManyParams), ApiError> {
     let is_instance = is_instance(call).await;
     call.read(move |content_type, bytes| {
