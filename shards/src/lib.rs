@@ -26,6 +26,7 @@ pub mod search;
 pub mod segments;
 pub mod settings;
 pub(crate) mod sorted_lists;
+pub mod stages;
 pub mod text;
 pub mod timestamp;
 pub mod vectors;

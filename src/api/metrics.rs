@@ -87,10 +87,12 @@ fn batches(figures: &ControlFigures, out: &mut Exposition) {
             out.value(&labels(batch.0, step), *finished as f64 / (*total).max(1) as f64);
         }
     }
-    if let Some((batch, took)) = figures.ended {
+    if let Some((batch, trace)) = &figures.ended {
         let about = "Milliseconds of the batch that ended last";
         out.family("last_finished_batches_progress_trace_ms", "gauge", about);
-        out.value(&labels(batch.0, "processing tasks"), took.as_millis() as f64);
+        for (step, took) in trace {
+            out.value(&labels(batch.0, step), took.as_millis() as f64);
+        }
     }
 }
 

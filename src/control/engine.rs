@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use shards::engine::{
     Batch, DocumentScan, DocumentsPage, DocumentsQuery, Engine, EngineError, IndexView, OpOutcome, Prepared,
 };
 use shards::error::UserError;
+use shards::stages::{Stage, StageProgress};
 use shards::timestamp::Timestamp;
 use uuid::Uuid;
 
@@ -65,6 +67,11 @@ impl Indexes for EngineIndexes {
         async move { Ok((engine.scan(&mut scan).await?, scan)) }.boxed_local()
     }
 
+    fn progress(&self, view: Arc<IndexView>) -> LocalBoxFuture<'static, Option<StageProgress>> {
+        let engine = self.0.clone();
+        async move { engine.progress(&view).await.ok().flatten() }.boxed_local()
+    }
+
     fn prepare(
         &self,
         view: Arc<IndexView>,
@@ -82,6 +89,10 @@ impl Indexes for EngineIndexes {
 impl PreparedBatch for EnginePrepared {
     fn outcomes(&self) -> &[Result<OpOutcome, UserError>] {
         &self.prepared.outcomes
+    }
+
+    fn stages(&self) -> &[(Stage, Duration)] {
+        &self.prepared.stages
     }
 
     fn commit(self: Box<Self>, record: Vec<u8>) -> LocalBoxFuture<'static, Result<Arc<IndexView>, IndexError>> {

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use shards::document::RawDocument;
 use shards::engine::{Batch, DocumentScan, DocumentsPage, DocumentsQuery, IndexView, OpOutcome};
 use shards::error::UserError;
+use shards::stages::{Stage, StageProgress};
 use shards::timestamp::Timestamp;
 use uuid::Uuid;
 
@@ -64,6 +66,8 @@ pub trait Indexes {
     ) -> LocalBoxFuture<'static, Result<DocumentsPage, IndexError>>;
     /// The next documents of a walk over all of them, with the walk to go on; none at its end.
     fn scan(&self, scan: DocumentScan) -> LocalBoxFuture<'static, Result<Scanned, IndexError>>;
+    /// How far the work of a batch on an index is; `None` where it is not known.
+    fn progress(&self, view: Arc<IndexView>) -> LocalBoxFuture<'static, Option<StageProgress>>;
     /// Does all the work of a batch without making any of it visible. Dropping the future, or what it returns, undoes it.
     fn prepare(
         &self,
@@ -76,6 +80,8 @@ pub trait Indexes {
 pub trait PreparedBatch {
     /// One for each operation, in order.
     fn outcomes(&self) -> &[Result<OpOutcome, UserError>];
+    /// How long each stage of the work took.
+    fn stages(&self) -> &[(Stage, Duration)];
     /// Makes it visible and durable, with the record. When this fails, nothing has changed.
     fn commit(self: Box<Self>, record: Vec<u8>) -> LocalBoxFuture<'static, Result<Arc<IndexView>, IndexError>>;
     /// Undoes it.

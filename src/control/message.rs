@@ -197,8 +197,8 @@ pub struct ControlFigures {
     pub oldest_unfinished: Option<Timestamp>,
     /// The batch in progress and how far it is.
     pub processing: Option<(BatchUid, Progress)>,
-    /// The batch that ended last since the start, and how long it took.
-    pub ended: Option<(BatchUid, Duration)>,
+    /// The batch that ended last since the start, and how long its steps took (see [`Batch::trace`]).
+    pub ended: Option<(BatchUid, Vec<(String, Duration)>)>,
 }
 
 /// The way from core to core, so that the server can wrap these messages with others.

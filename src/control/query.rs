@@ -125,7 +125,7 @@ impl ControlPlane {
         let queue = self.queue.borrow();
         let processing = self.processing.borrow();
         let ended = self.ended.borrow();
-        let took = |batch: &Batch| Some((batch.uid, batch.finished_at?.since(batch.started_at)));
+        let trace = |batch: &Batch| (batch.uid, batch.trace());
         ControlFigures {
             status: self.status(),
             by_index: queue.counts_by_index(),
@@ -133,7 +133,7 @@ impl ControlPlane {
             by_kind: Kind::ALL.map(|kind| (kind, queue.count_of_kind(kind))).to_vec(),
             oldest_unfinished: queue.oldest_unfinished().map(|task| task.enqueued_at),
             processing: processing.as_ref().map(|processing| (processing.batch.uid, processing.progress.clone())),
-            ended: ended.as_ref().and_then(took),
+            ended: ended.as_ref().map(trace),
         }
     }
 

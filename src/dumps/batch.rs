@@ -31,6 +31,9 @@ pub struct BatchLine {
     /// Beyond the format: see [`Stats::embedder_requests`].
     #[serde(default, skip_serializing_if = "EmbedderRequests::is_empty")]
     embedder_requests: EmbedderRequests,
+    /// Beyond the format: see [`Stats::stages`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    stages: Vec<(String, u64)>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -69,6 +72,7 @@ pub fn line(batch: Batch) -> BatchLine {
         stop_reason: strategy.into(),
         also_under,
         embedder_requests: stats.embedder_requests,
+        stages: stats.stages,
     }
 }
 
@@ -91,7 +95,7 @@ pub fn batch(line: BatchLine) -> Result<Option<Batch>, String> {
     Ok(Some(Batch {
         uid: line.uid,
         details: line.details,
-        stats: Stats { total, status, kinds, indexes, embedder_requests: line.embedder_requests },
+        stats: Stats { total, status, kinds, indexes, embedder_requests: line.embedder_requests, stages: line.stages },
         started_at: date(&line.started_at)?,
         finished_at: Some(date(finished_at)?),
         enqueued,
@@ -119,6 +123,7 @@ mod tests {
                 kinds: BTreeMap::from([(Kind::IndexSwap, 1), (Kind::DocumentDeletion, 2)]),
                 indexes: BTreeMap::from([("a".to_string(), 2)]),
                 embedder_requests: EmbedderRequests { total: 3, failed: 1, last_error: Some("it slept".into()) },
+                stages: vec![("reading operations".into(), 5)],
             },
             started_at: Timestamp(10),
             finished_at: Some(Timestamp(20)),

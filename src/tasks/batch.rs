@@ -1,9 +1,11 @@
 //! Tasks that were processed together: the record of it, and how clients see it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use shards::stages::{Stage, StageProgress};
 use shards::timestamp::Timestamp;
 
 use super::filter::Scope;
@@ -34,6 +36,9 @@ pub struct Batch {
     pub also_under: BTreeSet<String>,
 }
 
+/// The step around all others.
+pub const PROCESSING: &str = "processing tasks";
+
 /// How many tasks of which sort a batch holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -49,6 +54,9 @@ pub struct Stats {
     /// What it asked of embedding services.
     #[serde(default, skip_serializing_if = "EmbedderRequests::is_empty")]
     pub embedder_requests: EmbedderRequests,
+    /// Stages of its work on an index, with the nanoseconds that each took.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<(String, u64)>,
 }
 
 /// Requests to embedding services; one that is tried again counts again.
@@ -130,6 +138,19 @@ impl BatchBuilder {
     }
 }
 
+impl Stats {
+    /// Adds how long stages took; a batch may come to work on an index more than once.
+    pub fn add_stages(&mut self, stages: &[(Stage, Duration)]) {
+        for (stage, took) in stages {
+            let (name, took) = (stage.name(), took.as_nanos() as u64);
+            match self.stages.iter_mut().find(|(known, _)| known == name) {
+                Some((_, sum)) => *sum += took,
+                None => self.stages.push((name.to_owned(), took)),
+            }
+        }
+    }
+}
+
 impl EmbedderRequests {
     /// Whether nothing was sent: clients then see nothing of it.
     pub fn is_empty(&self) -> bool {
@@ -159,15 +180,23 @@ impl Batch {
         *scope == Scope::All || self.stats.indexes.keys().any(|index| scope.covers(index))
     }
 
+    /// How long it took, and of that each stage of its work on an index, by their names; empty while it is being processed.
+    pub fn trace(&self) -> Vec<(String, Duration)> {
+        let Some(finished_at) = self.finished_at else { return Vec::new() };
+        let stages = self.stats.stages.iter();
+        let stages = stages.map(|(name, nanos)| (format!("{PROCESSING} > {name}"), Duration::from_nanos(*nanos)));
+        stages.chain([(PROCESSING.to_owned(), finished_at.since(self.started_at))]).collect()
+    }
+
     /// The object that clients see; `progress` only while it is being processed.
     pub fn object(&self, progress: Option<&Progress>) -> Value {
         let named = |(name, count): (&str, &u64)| (name.to_string(), Value::from(*count));
         let status: Map<_, _> = self.stats.status.iter().map(|(status, n)| named((status.name(), n))).collect();
         let kinds: Map<_, _> = self.stats.kinds.iter().map(|(kind, n)| named((kind.name(), n))).collect();
         let indexes: Map<_, _> = self.stats.indexes.iter().map(|(index, n)| named((index, n))).collect();
-        let took = self.finished_at.map(|end| view::duration(end.since(self.started_at)));
+        let took = self.finished_at.map(|end| end.since(self.started_at));
         let trace: Map<String, Value> =
-            took.map(|took| ("processing tasks".to_owned(), took.into())).into_iter().collect();
+            self.trace().into_iter().map(|(step, took)| (step, format!("{took:.2?}").into())).collect();
         let mut object = json!({
             "uid": self.uid.0,
             "progress": progress.map(Progress::object),
@@ -179,7 +208,7 @@ impl Batch {
                 "indexUids": indexes,
                 "progressTrace": trace,
             },
-            "duration": self.finished_at.map(|end| view::duration(end.since(self.started_at))),
+            "duration": took.map(view::duration),
             "startedAt": self.started_at.to_string(),
             "finishedAt": self.finished_at.map(|date| date.to_string()),
             "batchStrategy": self.strategy,
@@ -192,6 +221,23 @@ impl Batch {
 }
 
 impl Progress {
+    /// That of a batch whose work on an index is there.
+    pub fn of_stage(progress: &StageProgress) -> Self {
+        let StageProgress { stage, finished, total } = *progress;
+        let before = Stage::ALL.iter().filter(|other| **other < stage).count() as u64;
+        Self { steps: vec![Self::outer(before), (stage.name().to_owned(), finished, total)] }
+    }
+
+    /// That of a batch whose work on an index is being made durable.
+    pub fn committing() -> Self {
+        Self { steps: vec![Self::outer(Stage::ALL.len() as u64), ("committing".to_owned(), 0, 1)] }
+    }
+
+    /// The step around stages, of which so many are done; the commit is one more.
+    fn outer(finished: u64) -> (String, u64, u64) {
+        (PROCESSING.to_owned(), finished, Stage::ALL.len() as u64 + 1)
+    }
+
     /// The object that clients see. The percentage counts a step by its share of the step around it.
     fn object(&self) -> Value {
         let mut percentage = 0.0;
@@ -298,7 +344,7 @@ mod tests {
         let wanted = json!({
             "totalNbTasks": 3, "status": {"succeeded": 2, "failed": 1},
             "types": {"documentDeletion": 2, "dumpCreation": 1}, "indexUids": {"a": 2},
-            "progressTrace": {"processing tasks": "PT0.001S"},
+            "progressTrace": {"processing tasks": "1.00ms"},
         });
         let object = batch.object(None);
         assert_eq!(object["stats"], wanted);
@@ -326,6 +372,30 @@ mod tests {
         assert_eq!(batch.object(None)["stats"]["embedderRequests"], wanted);
         let bytes = serde_json::to_vec(&batch).unwrap();
         assert_eq!(serde_json::from_slice::<Batch>(&bytes).unwrap(), batch);
+    }
+
+    #[test]
+    fn stages_are_steps_within_the_work_of_the_batch() {
+        let mut batch = batch(0, &[], (Timestamp(0), Some(Timestamp(9_000_000))));
+        let stages = |millis: u64| {
+            [(Stage::Reading, Duration::from_micros(100)), (Stage::Finishing, Duration::from_millis(millis))]
+        };
+        batch.stats.add_stages(&stages(1));
+        batch.stats.add_stages(&stages(2));
+        let wanted = json!({
+            "processing tasks > reading operations": "200.00µs",
+            "processing tasks > finishing partitions": "3.00ms",
+            "processing tasks": "9.00ms",
+        });
+        assert_eq!(batch.object(None)["stats"]["progressTrace"], wanted);
+        let bytes = serde_json::to_vec(&batch).unwrap();
+        assert_eq!(serde_json::from_slice::<Batch>(&bytes).unwrap(), batch);
+        let share = |stage, finished| {
+            let progress = Progress::of_stage(&StageProgress { stage, finished, total: 4 }).object();
+            progress["percentage"].as_f64().unwrap().round() as u64
+        };
+        assert_eq!([share(Stage::Reading, 0), share(Stage::Applying, 2), share(Stage::Cataloging, 4)], [0, 25, 83]);
+        assert_eq!(Progress::committing().object()["percentage"].as_f64().unwrap().round(), 83.0);
     }
 
     #[test]

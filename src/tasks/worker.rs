@@ -8,6 +8,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
@@ -17,7 +18,7 @@ use shards::runtime::{Checkpoint, Queue};
 use shards::timestamp::Timestamp;
 use uuid::Uuid;
 
-use super::batch::{Batch, BatchBuilder, Progress};
+use super::batch::{Batch, BatchBuilder, PROCESSING, Progress, Stats};
 use super::batcher::{Choice, Collector, IndexFacts, Stop, Work, choose};
 use super::task::{BatchUid, Kind, Outcome, Status, Task, TaskError, TaskUid};
 use super::work::{self, made};
@@ -28,6 +29,9 @@ use crate::control::storage::record::Changes;
 
 /// Tasks handled between two looks at whether the core is wanted elsewhere.
 const CHUNK_TASKS: usize = 128;
+
+/// Between two looks at how far the work on an index is.
+const WATCH_PAUSE: Duration = Duration::from_millis(200);
 
 /// Names of indexes in a line of the log.
 const LOGGED_INDEXES_MAX: usize = 4;
@@ -155,7 +159,7 @@ async fn process(plane: &ControlPlane, job: Job, settling: &mut Settling) -> Res
     }
     let record = record.build(uid, (started_at, None), job.stop.to_string());
     plane.batches.borrow_mut().insert(&record);
-    let progress = Progress { steps: vec![("processing tasks".into(), 0, tasks.len() as u64)] };
+    let progress = Progress { steps: vec![(PROCESSING.into(), 0, tasks.len() as u64)] };
     plane.processing.replace(Some(Processing { batch: record, progress, counts_requests: false }));
 
     let mut run = Run { plane, uid, started_at, stop: job.stop, tasks, settling };
@@ -172,6 +176,17 @@ async fn process(plane: &ControlPlane, job: Job, settling: &mut Settling) -> Res
         }
     }
     Ok(())
+}
+
+/// Shows how far the work on an index is, again and again; never ends.
+async fn watch(plane: &ControlPlane, view: Arc<IndexView>) {
+    loop {
+        plane.runtime.sleep(WATCH_PAUSE).await;
+        let progress = plane.indexes.progress(view.clone()).await;
+        if let (Some(progress), Some(processing)) = (progress, &mut *plane.processing.borrow_mut()) {
+            processing.progress = Progress::of_stage(&progress);
+        }
+    }
 }
 
 impl Run<'_> {
@@ -194,15 +209,21 @@ impl Run<'_> {
         if let Some(processing) = &mut *self.plane.processing.borrow_mut() {
             processing.counts_requests = true;
         }
-        let work = self.plane.indexes.prepare(view, operations);
+        let work = self.plane.indexes.prepare(view.clone(), operations);
+        let watching = std::pin::pin!(watch(self.plane, view));
         let interrupted = std::pin::pin!(self.plane.interrupt.wait());
-        match select(work, interrupted).await {
+        match select(work, select(interrupted, watching)).await {
             Either::Left((Ok(prepared), _)) if self.plane.interrupt.is_raised() => {
                 prepared.abort().await;
                 None
             }
-            Either::Left((prepared, _)) => Some(prepared),
-            Either::Right(((), work)) => {
+            Either::Left((prepared, _)) => {
+                if let (Ok(prepared), Some(processing)) = (&prepared, &mut *self.plane.processing.borrow_mut()) {
+                    processing.batch.stats.add_stages(prepared.stages());
+                }
+                Some(prepared)
+            }
+            Either::Right((_, work)) => {
                 let (done, undone) = oneshot::channel();
                 self.settling.abandoned = Some(undone);
                 let undo = async move {
@@ -249,6 +270,9 @@ impl Run<'_> {
         let mut changes = Changes::default();
         let batch = self.close(&mut changes).await;
         let record = self.commit_record(&batch).await?;
+        if let Some(processing) = &mut *self.plane.processing.borrow_mut() {
+            processing.progress = Progress::committing();
+        }
         let view = match prepared.commit(record).await {
             Ok(view) => view,
             Err(error) => return Ok(Err(error)),
@@ -332,7 +356,9 @@ impl Run<'_> {
         }
         let mut batch = record.build(self.uid, (self.started_at, Some(finished_at)), self.stop.to_string());
         if let Some(processing) = &*self.plane.processing.borrow() {
-            batch.stats.embedder_requests.clone_from(&processing.batch.stats.embedder_requests);
+            let Stats { embedder_requests, stages, .. } = &processing.batch.stats;
+            batch.stats.embedder_requests.clone_from(embedder_requests);
+            batch.stats.stages.clone_from(stages);
         }
         batch
     }

@@ -23,6 +23,7 @@ use crate::partition::{PartitionError, reindex};
 use crate::runtime::steps::doing;
 use crate::runtime::{Checkpoint, Runtime};
 use crate::settings::Settings;
+use crate::stages::{Stage, Stages};
 use crate::text::{TextTokenizer, shared};
 use crate::timestamp::Timestamp;
 use crate::vectors::resettle;
@@ -41,6 +42,8 @@ pub struct CatalogHome {
     pub(super) begun: Cell<Option<(u32, u16)>>,
     /// Layouts whose files go with the next batch: searches that began before the last one may still read them.
     pub(super) retired: RefCell<Vec<(u32, u16)>>,
+    /// How far the work of a batch is.
+    pub(super) stages: Rc<Stages>,
 }
 
 /// The newest committed state.
@@ -169,6 +172,7 @@ impl Engine {
             pending: RefCell::default(),
             begun: Cell::default(),
             retired: RefCell::default(),
+            stages: Rc::default(),
         };
         self.catalogs.borrow_mut().insert(index, Rc::new(home));
         Ok(Answer::Opened(Box::new(view), record))
@@ -260,6 +264,7 @@ impl Engine {
         let reader = self.reader(first, view.epoch)?;
         let snapshot = reader.snapshot().clone();
         let mut draft = Draft::new(self.runtime.clone(), snapshot, &catalog, settings.clone(), &embedders);
+        draft.stages = home.stages.clone();
         if let Some(key) = &batch.primary_key {
             if catalog.documents() > 0 && *key != catalog.primary_key {
                 return Err(UserError::new(
@@ -275,8 +280,12 @@ impl Engine {
             draft.primary_key = batch.ops.iter().find_map(named_key);
         }
         doing("draft");
+        let (stages, mut units) = (&*home.stages, 0);
+        stages.begin(Stage::Reading, batch.ops.iter().map(BatchOp::units).sum(), &*self.runtime);
         let mut outcomes = Vec::with_capacity(batch.ops.len());
         for op in &batch.ops {
+            stages.reach(units);
+            units += op.units();
             match self.apply_op(&mut draft, op, &view, batch.kept.as_deref()).await {
                 Ok(outcome) => outcomes.push(Ok(outcome)),
                 Err(OpError::User(error)) => outcomes.push(Err(error)),
@@ -297,18 +306,18 @@ impl Engine {
         let built = match wanted {
             Some(count) => {
                 home.begun.set(Some((view.layout + 1, count)));
-                self.build_anew(&view, &catalog, next, plan, count).await
+                self.build_anew((&view, &catalog), next, plan, count, stages).await
             }
             None => {
                 home.begun.set(Some((view.layout, view.partition_count())));
-                self.build(&view, &catalog, next, plan).await
+                self.build((&view, &catalog), next, plan, stages).await
             }
         };
         match built {
             Ok(pending) => *home.pending.borrow_mut() = Some(pending),
             Err(error) => return Err(self.failed(&home, error).await),
         }
-        Ok(Prepared { index, epoch, outcomes })
+        Ok(Prepared { index, epoch, outcomes, stages: stages.end(&*self.runtime) })
     }
 
     /// Into how many partitions an index must be laid out anew, if so.
@@ -366,10 +375,10 @@ impl Engine {
     /// Builds the next state of every partition that a batch touches.
     async fn build(
         &self,
-        view: &IndexView,
-        catalog: &Catalog,
+        (view, catalog): (&IndexView, &Catalog),
         mut next: Next,
         mut plan: Plan,
+        stages: &Stages,
     ) -> Result<Pending, EngineError> {
         let cleared = next.cleared;
         let first = Place { index: view.id, layout: view.layout, partition: PartitionNo(0) };
@@ -381,6 +390,9 @@ impl Engine {
             .map(PartitionNo)
             .filter(|number| number.0 == 0 || redo || plan.touches(*number, count))
             .collect();
+        let redone = if redo { catalog.documents() } else { 0 };
+        let looked_at = redone + plan.documents();
+        stages.begin(Stage::Applying, looked_at, &*self.runtime);
         let share = next.share();
         let built = touched.iter().map(|number| {
             let (place, plan) = (Place { partition: *number, ..first }, &plan);
@@ -388,31 +400,26 @@ impl Engine {
                 PartitionQuestion::Begin { share: share.clone(), before: catalog.settings.clone(), clear: cleared };
             async move {
                 answer_as!(self.ask_partition(place, begin).await, Answer::Done => ())?;
-                self.apply_chunks(place, count, plan).await
+                let sums = catalog.sums.get(usize::from(number.0)).filter(|_| redo);
+                stages.advance(sums.map_or(0, |sums| sums.documents));
+                self.apply_chunks(place, count, plan, stages).await
             }
         });
         all_done(built).await?;
-        self.embed_texts(first, &touched, catalog, &next.catalog).await?;
+        self.embed_texts(first, &touched, (catalog, &next.catalog), (stages, looked_at)).await?;
+        stages.begin(Stage::Finishing, touched.len() as u64, &*self.runtime);
         let finished = touched.iter().map(|number| async move {
             let place = Place { partition: *number, ..first };
-            let answer = self.ask_partition(place, PartitionQuestion::Finish).await;
-            answer_as!(answer, Answer::Finished(delta) => delta)
+            self.finish_partition(place, stages).await
         });
         for (number, delta) in touched.iter().zip(all_done(finished).await?) {
             next.catalog.add_delta(usize::from(number.0), &delta);
         }
         next.date(&*self.runtime);
+        stages.begin(Stage::Cataloging, 1, &*self.runtime);
         self.write_catalog(first, Some(catalog), &next.catalog, std::mem::take(&mut plan.ids), cleared).await?;
         plan.discard(&*self.runtime).await;
         Ok(Pending { next, layout: view.layout, touched })
-    }
-
-    /// Sends one partition of `count` what changes in it.
-    pub(super) async fn apply_chunks(&self, place: Place, count: u16, plan: &Plan) -> Result<(), EngineError> {
-        for chunk in plan.chunks(place.partition, count) {
-            answer_as!(self.ask_partition(place, PartitionQuestion::Apply(chunk)).await, Answer::Done => ())?;
-        }
-        Ok(())
     }
 
     /// Puts the catalog and the ids into the state that partition 0 builds.

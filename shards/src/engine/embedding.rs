@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::catalog_side::partitions;
 use super::messages::{Answer, PartitionQuestion, Place};
 use super::types::EngineError;
 use super::{Engine, all_done, answer_as};
@@ -15,12 +14,12 @@ use crate::document::primary_key::KeyFinder;
 use crate::error::UserError;
 use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::index::Catalog;
-use crate::index::Plan;
 use crate::partition::PartitionError;
 use crate::partition::reader::PartitionReader;
 use crate::runtime::Checkpoint;
 use crate::runtime::steps::doing;
 use crate::settings::Settings;
+use crate::stages::{Stage, Stages};
 use crate::vectors::change::{context, facts_change, fields_for, fragments, is_user_provided, slots};
 use crate::vectors::host::DOCUMENTS_PER_REQUEST;
 use crate::vectors::writer::{CarriedVectors, WantedText};
@@ -82,8 +81,8 @@ impl Engine {
         &self,
         first: Place,
         touched: &[PartitionNo],
-        before: &Catalog,
-        next: &Catalog,
+        (before, next): (&Catalog, &Catalog),
+        (stages, looked_at): (&Stages, u64),
     ) -> Result<(), EngineError> {
         let hosted = next.settings.embedders.iter().filter(|(_, embedder)| !is_user_provided(embedder));
         let hosted: Vec<(&String, &Value)> = hosted.collect();
@@ -91,6 +90,7 @@ impl Engine {
             return Ok(());
         }
         doing("embeddings");
+        stages.begin(Stage::Embedding, looked_at * hosted.len() as u64, &*self.runtime);
         let fields = fields_for(&next.settings, &next.fields);
         let fields_before = fields_for(
             &Settings { embedders: next.settings.embedders.clone(), ..(*before.settings).clone() },
@@ -114,7 +114,9 @@ impl Engine {
                 if taken.is_empty() {
                     break;
                 }
+                let documents = taken.len() as u64;
                 self.embed(first, next, &empty, taken).await?;
+                stages.advance(documents);
             }
         }
         Ok(())
@@ -190,12 +192,6 @@ impl Engine {
             let question = PartitionQuestion::Embedded(empty.name.clone(), results);
             async move { answer_as!(self.ask_partition(place, question).await, Answer::Done => ()) }
         });
-        all_done(sent).await.map(drop)
-    }
-
-    /// Sends each partition of a layout the changes of a batch.
-    pub(super) async fn apply_plan(&self, first: Place, count: u16, plan: &Plan) -> Result<(), EngineError> {
-        let sent = partitions(first, count).map(|place| self.apply_chunks(place, count, plan));
         all_done(sent).await.map(drop)
     }
 

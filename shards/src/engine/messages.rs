@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use uuid::Uuid;
@@ -19,6 +20,7 @@ use crate::partition::writer::{PartitionDelta, RecordChunk};
 use crate::runtime::Queue;
 use crate::search::messages::{PartQuestion, PartReply};
 use crate::settings::Settings;
+use crate::stages::{Stage, StageProgress};
 use crate::text::TextTokenizer;
 use crate::timestamp::Timestamp;
 use crate::vectors::writer::{CarriedVectors, WantedText};
@@ -90,6 +92,8 @@ pub enum Question {
     View(Uuid),
     /// To the owner of partition 0: does the work of a batch.
     Prepare(Uuid, Box<Batch>),
+    /// To the owner of partition 0: how far the work of a batch is.
+    Progress(Uuid),
     /// To the owner of partition 0: makes the prepared batch visible.
     Commit(Uuid, Epoch, Vec<u8>),
     /// To the owner of partition 0: forgets the prepared batch.
@@ -215,6 +219,8 @@ pub enum Answer {
     Opened(Box<IndexView>, Option<Vec<u8>>),
     /// To [`Question::Prepare`].
     Prepared(Prepared),
+    /// To [`Question::Progress`]; `None` where none is under way.
+    Progress(Option<StageProgress>),
     /// To [`Question::Compact`] and [`PartitionQuestion::Compact`]: bytes of files before and after.
     Compacted(u64, u64),
     /// To [`PartitionQuestion::Open`]: documents and bytes in use.
@@ -250,6 +256,8 @@ pub struct Prepared {
     pub epoch: Epoch,
     /// One for each operation, in order.
     pub outcomes: Vec<Result<OpOutcome, UserError>>,
+    /// How long each stage of the work took.
+    pub stages: Vec<(Stage, Duration)>,
 }
 
 impl Question {
@@ -260,7 +268,7 @@ impl Question {
             Self::Partition(_, PartitionQuestion::Read(..)) => {
                 return Manner { queue: Queue::Search, is_droppable: true };
             }
-            Self::View(_) | Self::Partition(_, PartitionQuestion::Publish(_)) => Queue::Search,
+            Self::View(_) | Self::Progress(_) | Self::Partition(_, PartitionQuestion::Publish(_)) => Queue::Search,
             Self::Compact(_) | Self::Drop(_) | Self::Partition(_, PartitionQuestion::Compact) => Queue::Upkeep,
             _ => Queue::Indexing,
         };

@@ -8,6 +8,7 @@
 //! latter is the commit. A crash before it leaves partitions with a state newer than the catalog's, which is dropped on opening.
 //! A failed batch is rolled back in all partitions ([`batch_end`]) once none of them is still working on it.
 
+mod apply;
 mod batch_end;
 mod catalog_side;
 mod documents;
@@ -46,6 +47,7 @@ pub use crate::mesh::AskError;
 use crate::placement;
 use crate::runtime::Runtime;
 use crate::search::KeptSearches;
+use crate::stages::StageProgress;
 use crate::timestamp::Timestamp;
 use crate::vectors::EmbedderHost;
 pub use messages::{Answer, EngineMesh, Prepared, Question};
@@ -145,6 +147,7 @@ impl Engine {
         let answer = match question {
             Question::Partition(place, question) => self.handle_partition(place, question).await,
             Question::View(index) => self.catalog(index).map(|home| Answer::View(Box::new(home.view()))),
+            Question::Progress(index) => self.catalog(index).map(|home| Answer::Progress(home.stages.now())),
             Question::Create(index, at) => self.create_here(index, at).await,
             Question::Open(index) => self.open_here(index).await,
             Question::Drop(index) => self.drop_here(index).await,
@@ -189,6 +192,11 @@ impl Engine {
     pub async fn prepare(&self, index: &IndexView, batch: Batch) -> Result<Prepared, EngineError> {
         let question = Question::Prepare(index.id, Box::new(batch));
         answer_as!(self.ask_first(index.id, question).await, Answer::Prepared(prepared) => prepared)
+    }
+
+    /// How far the work of a batch on an index is; `None` where none is under way.
+    pub async fn progress(&self, index: &IndexView) -> Result<Option<StageProgress>, EngineError> {
+        answer_as!(self.ask_first(index.id, Question::Progress(index.id)).await, Answer::Progress(progress) => progress)
     }
 
     /// Makes a prepared batch durable and visible; `record` is stored with it. When it fails the index is as before.

@@ -17,6 +17,7 @@ use crate::partition::reader::PartitionReader;
 use crate::partition::trees::EXTERNAL_IDS;
 use crate::partition::writer::{ChangeKind, RecordChange, RecordChunk};
 use crate::runtime::Checkpoint;
+use crate::stages::{Stage, Stages};
 
 /// Bytes of records gathered for one partition before all are sent.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -25,11 +26,11 @@ impl Engine {
     /// Builds all of an index of one partition, with the changes of a batch, as `count` partitions in a new layout.
     pub(super) async fn build_anew(
         &self,
-        view: &IndexView,
-        catalog: &Catalog,
+        (view, catalog): (&IndexView, &Catalog),
         mut next: Next,
         mut plan: Plan,
         count: u16,
+        stages: &Stages,
     ) -> Result<Pending, EngineError> {
         let cleared = next.cleared;
         let old = Place { index: view.id, layout: view.layout, partition: PartitionNo(0) };
@@ -50,22 +51,22 @@ impl Engine {
             let begin = PartitionQuestion::Begin { share: share.clone(), before: share.settings.clone(), clear: false };
             answer_as!(self.ask_partition(place, begin).await, Answer::Done => ())?;
         }
+        let looked_at = catalog.documents() + plan.documents();
+        stages.begin(Stage::Applying, looked_at, &*self.runtime);
         let reader = self.reader(old, view.epoch)?;
         let stored = if cleared { None } else { Some(&*reader) };
         if let Some(reader) = stored.filter(|reader| !reader.vectors().0.is_empty()) {
             // Vectors follow from what a document was and what it becomes, so it becomes what it was first.
-            self.send_documents(first, count, Some(reader), None).await?;
+            self.send_documents((first, count), Some(reader), None, stages).await?;
             self.send_vectors(first, count, reader).await?;
-            self.apply_plan(first, count, &plan).await?;
+            self.apply_plan(first, count, &plan, stages).await?;
         } else {
-            self.send_documents(first, count, stored, Some(&plan)).await?;
+            self.send_documents((first, count), stored, Some(&plan), stages).await?;
         }
         let all: Vec<PartitionNo> = (0..count).map(PartitionNo).collect();
-        self.embed_texts(first, &all, catalog, &next.catalog).await?;
-        let finished = partitions(first, count).map(|place| async move {
-            let answer = self.ask_partition(place, PartitionQuestion::Finish).await;
-            answer_as!(answer, Answer::Finished(delta) => delta)
-        });
+        self.embed_texts(first, &all, (catalog, &next.catalog), (stages, looked_at)).await?;
+        stages.begin(Stage::Finishing, u64::from(count), &*self.runtime);
+        let finished = partitions(first, count).map(|place| self.finish_partition(place, stages));
         for (number, delta) in all_done(finished).await?.iter().enumerate() {
             next.catalog.add_delta(number, delta);
         }
@@ -74,6 +75,7 @@ impl Engine {
         }
         debug_assert_eq!(catalog.partition_count(), 1, "only an index of one partition is laid out anew");
         next.date(&*self.runtime);
+        stages.begin(Stage::Cataloging, 1, &*self.runtime);
         self.write_catalog(first, None, &next.catalog, std::mem::take(&mut plan.ids), false).await?;
         plan.discard(&*self.runtime).await;
         let touched = (0..count).map(PartitionNo).collect();
@@ -83,10 +85,10 @@ impl Engine {
     /// Sends the documents of `old` with the changes of `plan`, by rising number. Without a plan their vectors follow.
     async fn send_documents(
         &self,
-        first: Place,
-        count: u16,
+        (first, count): (Place, u16),
         old: Option<&PartitionReader>,
         plan: Option<&Plan>,
+        stages: &Stages,
     ) -> Result<(), EngineError> {
         let carried = plan.is_none();
         let vectors = plan.and_then(|plan| plan.fields.id(VECTORS));
@@ -126,20 +128,25 @@ impl Engine {
                 let (doc, kind) = (doc.local(count), ChangeKind::Replace);
                 chunk.push(RecordChange { doc, kind, record, vectors: &[] });
                 if chunk.len() >= CHUNK_BYTES {
-                    self.send_chunks(first, &mut chunks, carried).await?;
+                    self.send_chunks(first, &mut chunks, carried, stages).await?;
                 }
             }
             checkpoint.tick(&*self.runtime).await;
         }
-        self.send_chunks(first, &mut chunks, carried).await
+        self.send_chunks(first, &mut chunks, carried, stages).await
     }
 
     /// Sends each partition its chunk and waits until all are done.
-    async fn send_chunks(&self, first: Place, chunks: &mut [RecordChunk], carried: bool) -> Result<(), EngineError> {
+    async fn send_chunks(
+        &self,
+        first: Place,
+        chunks: &mut [RecordChunk],
+        carried: bool,
+        stages: &Stages,
+    ) -> Result<(), EngineError> {
         let sent = chunks.iter_mut().enumerate().filter(|(_, chunk)| !chunk.is_empty()).map(|(number, chunk)| {
             let place = Place { partition: PartitionNo(number as u16), ..first };
-            let question = PartitionQuestion::Apply(std::mem::replace(chunk, RecordChunk::new(carried)));
-            async move { answer_as!(self.ask_partition(place, question).await, Answer::Done => ()) }
+            self.apply_chunk(place, std::mem::replace(chunk, RecordChunk::new(carried)), stages)
         });
         all_done(sent).await.map(drop)
     }

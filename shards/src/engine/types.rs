@@ -126,6 +126,16 @@ pub enum BatchOp {
     },
 }
 
+impl BatchOp {
+    /// What it counts while operations are read: the bytes of its payload, or one.
+    pub(super) fn units(&self) -> u64 {
+        match self {
+            Self::Add { payload, .. } => payload.len() as u64,
+            _ => 1,
+        }
+    }
+}
+
 /// What an operation did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpOutcome {

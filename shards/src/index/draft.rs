@@ -30,6 +30,7 @@ use crate::partition::writer::ChangeKind;
 use crate::runtime::Runtime;
 use crate::segments::Pieces;
 use crate::settings::Settings;
+use crate::stages::Stages;
 use crate::vectors::change::is_user_provided;
 use crate::vectors::sent::{self, Embedders, SentVectors};
 use crate::vectors::writer::missing_entry;
@@ -90,6 +91,8 @@ pub struct Draft {
     records: Pieces,
     /// Whether all documents from before the batch go.
     pub cleared: bool,
+    /// Where it says how much of the operations it has read.
+    pub stages: Rc<Stages>,
     embedders: Embedders,
 }
 
@@ -120,6 +123,7 @@ impl Draft {
             changes: BTreeMap::new(),
             records: Pieces::default(),
             cleared: false,
+            stages: Rc::default(),
             embedders,
         }
     }
@@ -185,6 +189,7 @@ impl Draft {
         };
         // An id that cannot be one is told before what is wrong with the other fields of any document.
         let mut refused: Option<UserError> = None;
+        let units_before = self.stages.finished();
         loop {
             let id = finder.id(document.iter(), names.map())?;
             if refused.is_none() {
@@ -202,6 +207,7 @@ impl Draft {
             if self.runtime.should_yield() {
                 self.runtime.yield_now().await;
             }
+            self.stages.reach(units_before + source.offset() as u64);
             if !next_document(&*self.runtime, &mut source, &mut names, &mut document).await? {
                 break;
             }

@@ -40,6 +40,11 @@ impl Plan {
         self.changes.keys().any(|number| DocId(*number).partition(count) == partition)
     }
 
+    /// How many documents change.
+    pub fn documents(&self) -> u64 {
+        self.changes.len() as u64
+    }
+
     /// All changes with their records, by rising document.
     pub fn changes(&self) -> impl Iterator<Item = (DocId, ChangeKind, &[u8])> {
         self.changes

@@ -98,6 +98,11 @@ impl RecordChunk {
         self.bytes.len() + self.changes.len() * 16
     }
 
+    /// How many documents change.
+    pub fn documents(&self) -> u64 {
+        self.changes.len() as u64
+    }
+
     /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()

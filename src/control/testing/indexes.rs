@@ -6,6 +6,7 @@ use std::future::pending;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use serde_json::Value;
@@ -14,6 +15,7 @@ use shards::error::UserError;
 use shards::fields::FieldsMap;
 use shards::ids::{CoreId, Epoch};
 use shards::settings::Settings;
+use shards::stages::{Stage, StageProgress};
 use shards::text::TextTokenizer;
 use shards::timestamp::Timestamp;
 use uuid::Uuid;
@@ -39,6 +41,7 @@ pub(crate) struct FakeIndexes {
     moved: Rc<Signal>,
     /// What the next work on an index fails with.
     pub(crate) failure: RefCell<Option<IndexError>>,
+    was_watched: Cell<bool>,
     /// Commits of all indexes.
     pub(crate) commits: Cell<u32>,
     /// Documents added by all commits; one that is added twice counts twice.
@@ -59,6 +62,7 @@ impl FakeIndexes {
             stop: Cell::new(Stop::Nowhere),
             moved: Rc::default(),
             failure: RefCell::default(),
+            was_watched: Cell::new(false),
             commits: Cell::new(0),
             added: Cell::new(0),
         }
@@ -119,6 +123,14 @@ impl FakeIndexes {
 pub(super) struct FakeHandle(pub(super) Rc<FakeIndexes>);
 
 impl Indexes for FakeHandle {
+    /// Answers once: whoever asks again and again would never come to rest.
+    fn progress(&self, _: Arc<IndexView>) -> LocalBoxFuture<'static, Option<StageProgress>> {
+        if self.0.was_watched.replace(true) {
+            return pending().boxed_local();
+        }
+        async { Some(StageProgress { stage: Stage::Applying, finished: 1, total: 4 }) }.boxed_local()
+    }
+
     fn create(&self, id: Uuid, created_at: Timestamp) -> LocalBoxFuture<'static, Result<Arc<IndexView>, IndexError>> {
         let fake = self.0.clone();
         async move {
@@ -233,6 +245,11 @@ struct FakePrepared {
 impl PreparedBatch for FakePrepared {
     fn outcomes(&self) -> &[Result<OpOutcome, UserError>] {
         &self.outcomes
+    }
+
+    fn stages(&self) -> &[(Stage, Duration)] {
+        const STAGES: [(Stage, Duration); 1] = [(Stage::Reading, Duration::from_millis(3))];
+        &STAGES
     }
 
     fn commit(mut self: Box<Self>, record: Vec<u8>) -> LocalBoxFuture<'static, Result<Arc<IndexView>, IndexError>> {

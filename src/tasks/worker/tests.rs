@@ -210,10 +210,13 @@ fn fail_request(instance: &Instance) {
     instance.runtime.run(instance.handle.count_requests(requests)).expect("counting ends").unwrap();
 }
 
-fn requests(instance: &Instance, batch: u32) -> Value {
-    let body = instance.runtime.run(instance.handle.batch(BatchUid(batch), Scope::All)).expect("reading ends").unwrap();
-    let batch: Value = serde_json::from_slice(&body).unwrap();
-    batch["stats"].get("embedderRequests").cloned().unwrap_or_default()
+fn batch(instance: &Instance, uid: u32) -> Value {
+    let body = instance.runtime.run(instance.handle.batch(BatchUid(uid), Scope::All)).expect("reading ends").unwrap();
+    serde_json::from_slice(&body).unwrap()
+}
+
+fn requests(instance: &Instance, uid: u32) -> Value {
+    batch(instance, uid)["stats"].get("embedderRequests").cloned().unwrap_or_default()
 }
 
 #[test]
@@ -234,6 +237,25 @@ fn requests_to_embedders_are_shown_while_a_batch_runs_and_kept() {
     assert_eq!((requests(&instance, 0), requests(&instance, 1)), (wanted.clone(), Value::Null));
     drop(instance);
     assert_eq!(requests(&world.start(), 0), wanted);
+}
+
+#[test]
+fn progress_is_shown_while_a_batch_runs_and_its_stages_are_kept() {
+    let world = World::new();
+    world.indexes.set_stop(Stop::DuringPrepare);
+    let instance = processed(&world, vec![add("a", r#"[{"id":1}]"#)]);
+    let wanted = json!([
+        {"currentStep": "processing tasks", "finished": 1, "total": 6},
+        {"currentStep": "applying changes", "finished": 1, "total": 4},
+    ]);
+    assert_eq!(batch(&instance, 0)["progress"]["steps"], wanted);
+    world.indexes.set_stop(Stop::Nowhere);
+    instance.runtime.settle();
+    let ended = batch(&instance, 0);
+    let trace = &ended["stats"]["progressTrace"];
+    assert_eq!((&ended["progress"], &trace["processing tasks > reading operations"]), (&Value::Null, &json!("3.00ms")));
+    drop(instance);
+    assert_eq!(&batch(&world.start(), 0)["stats"]["progressTrace"], trace);
 }
 
 /// The work of an interrupted batch goes on for a while, and must not count for those that come next.

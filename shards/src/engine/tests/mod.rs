@@ -7,5 +7,6 @@ mod model;
 mod pauses;
 mod recovery;
 mod search;
+mod stages;
 mod vector_lengths;
 mod vectors;
