@@ -16,7 +16,7 @@ mod rotation;
 use packed::{Fit, pack, packed_bytes, unpack};
 use rotation::Rotation;
 
-use super::kernels::{Kernels, kernels};
+use super::kernels::{Kernels, Quantized, kernels};
 use super::{CodeKind, Config, Metric};
 
 /// Before each code in memory: scale, norm, error (f32 each) and document (u32).
@@ -87,24 +87,13 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Puts a vector's 8-bit code here, followed by zeros up to `len`.
+    /// Puts a vector's 8-bit code here, followed by zeros up to `len`, which is no less than the vector's.
     fn set(&mut self, vector: &[f32], metric: Metric, len: usize) {
         self.norm = (kernels().dot_f32)(vector, vector).sqrt();
-        let step = vector.iter().fold(0f32, |most, v| most.max(v.abs())) / 127.0;
-        // A step so small that its inverse is infinite codes as zeros.
-        let inverse = if step > f32::MIN_POSITIVE { 1.0 / step } else { 0.0 };
-        let mut squared_error = 0.0;
         self.levels.clear();
-        self.levels.extend(vector.iter().map(|value| {
-            // Rounded away from 0, without a call of a function.
-            let scaled = value * inverse;
-            let rounded = (scaled + 0.5f32.copysign(scaled)) as i32 as f32;
-            squared_error += (value - rounded * step) * (value - rounded * step);
-            rounded as i8
-        }));
-        self.sum = self.levels.iter().map(|level| i32::from(*level)).sum();
         self.levels.resize(len, 0);
-        self.error = squared_error.sqrt();
+        let Quantized { step, squared_error, sum } = (kernels().quantize)(vector, &mut self.levels);
+        (self.sum, self.error) = (sum, squared_error.sqrt());
         self.scale = of_unit(step, self.norm, metric);
     }
 }

@@ -3,6 +3,7 @@
 //! vector and their errors are practically independent of the query (the argument of RaBitQ, arXiv 2405.12497).
 
 use crate::vector::files::checksum;
+use crate::vector::kernels::kernels;
 
 /// Rounds of two transforms each.
 const ROUNDS: u64 = 2;
@@ -33,26 +34,10 @@ impl Rotation {
     pub fn apply(&self, vector: &mut [f32]) {
         let from = [0, vector.len() - self.span];
         for (signs, from) in self.signs.iter().zip(from.into_iter().cycle()) {
-            vector.iter_mut().zip(signs).for_each(|(value, sign)| *value *= sign);
-            transform(&mut vector[from..from + self.span]);
+            (kernels().multiply_f32)(vector, signs);
+            (kernels().hadamard)(&mut vector[from..from + self.span]);
         }
     }
-}
-
-/// The Walsh-Hadamard transform of a power of two of numbers, scaled to keep their length.
-fn transform(values: &mut [f32]) {
-    let mut half = 1;
-    while half < values.len() {
-        for pair in values.chunks_exact_mut(2 * half) {
-            let (low, high) = pair.split_at_mut(half);
-            for (a, b) in low.iter_mut().zip(high) {
-                (*a, *b) = (*a + *b, *a - *b);
-            }
-        }
-        half *= 2;
-    }
-    let scale = (values.len() as f32).sqrt().recip();
-    values.iter_mut().for_each(|value| *value *= scale);
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub(super) fn available() -> Vec<Kernels> {
         dot_u2: |codes, levels| unsafe { dot_planes_neon::<2, 4>(codes, levels) },
         // SAFETY: as above.
         hamming: |a, b| unsafe { hamming(a, b) },
+        // NEON is part of what plain code is compiled for.
+        ..super::SCALAR
     };
     if !is_aarch64_feature_detected!("dotprod") {
         return vec![neon];

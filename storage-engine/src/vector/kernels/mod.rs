@@ -30,6 +30,23 @@ pub struct Kernels {
     pub dot_u2: fn(&[u8], &[i8]) -> i32,
     /// Number of bits that differ.
     pub hamming: fn(&[u8], &[u8]) -> u32,
+    /// Multiplies each number by its factor.
+    pub multiply_f32: fn(&mut [f32], &[f32]),
+    /// The Walsh-Hadamard transform of a power of two of numbers, scaled to keep their length. To the bit the same in all sets.
+    pub hadamard: fn(&mut [f32]),
+    /// Writes finite numbers as levels of 8 bits, at most 127 on either side of 0. To the bit the same in all sets.
+    pub quantize: fn(&[f32], &mut [i8]) -> Quantized,
+}
+
+/// What levels are to the numbers that they were made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantized {
+    /// Width of a level.
+    pub step: f32,
+    /// Sum of the squared differences.
+    pub squared_error: f32,
+    /// Sum of the levels.
+    pub sum: i32,
 }
 
 /// The plain functions.
@@ -41,6 +58,9 @@ pub const SCALAR: Kernels = Kernels {
     dot_u4: scalar::dot_u4,
     dot_u2: scalar::dot_u2,
     hamming: scalar::hamming,
+    multiply_f32: scalar::multiply_f32,
+    hadamard: scalar::hadamard,
+    quantize: scalar::quantize,
 };
 
 /// The fastest functions for this machine, found at the first call.
@@ -57,6 +77,12 @@ pub fn all() -> Vec<Kernels> {
     return std::iter::once(SCALAR).chain(aarch64::available()).collect();
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     return vec![SCALAR];
+}
+
+/// The bytes of numbers, for [`prefetch`].
+pub fn bytes_of(numbers: &[f32]) -> &[u8] {
+    // SAFETY: every byte of a number is one, and they are as many.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
 }
 
 /// Asks the processor to fetch the cache lines of `bytes` that will be needed soon.
@@ -104,6 +130,30 @@ mod tests {
         }
 
         #[test]
+        fn transforms_and_levels_agree_to_the_bit(numbers in proptest::collection::vec(-2.0f32..2.0, 1..600)) {
+            let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            let span = 1 << numbers.len().ilog2();
+            for set in all() {
+                let (mut given, mut plain) = (numbers.clone(), numbers.clone());
+                (set.multiply_f32)(&mut given, &numbers);
+                scalar::multiply_f32(&mut plain, &numbers);
+                (set.hadamard)(&mut given[..span]);
+                hadamard_by_definition(&mut plain[..span]);
+                prop_assert_eq!(bits(&given), bits(&plain), "{}", set.name);
+                let (mut levels, mut plain) = (vec![0; numbers.len()], vec![0; numbers.len()]);
+                let quantized = (set.quantize)(&numbers, &mut levels);
+                prop_assert_eq!(quantized, scalar::quantize(&numbers, &mut plain), "{}", set.name);
+                prop_assert_eq!(&levels, &plain, "{}", set.name);
+                let off = |value: f32, level: i8| value - f32::from(level) * quantized.step;
+                let errors: f32 = numbers.iter().zip(&levels).map(|(value, level)| off(*value, *level).powi(2)).sum();
+                prop_assert!(numbers.iter().zip(&levels).all(|(v, l)| off(*v, *l).abs() <= 0.501 * quantized.step));
+                prop_assert!(levels.iter().any(|level| level.abs() == 127) || quantized.step == 0.0);
+                prop_assert!((errors - quantized.squared_error).abs() <= 1e-3 * errors);
+                prop_assert_eq!(quantized.sum, levels.iter().map(|level| i32::from(*level)).sum::<i32>());
+            }
+        }
+
+        #[test]
         fn integer_kernels_agree_to_the_bit(pairs in proptest::collection::vec((-128i8..=127, -128i8..=127), 0..500)) {
             let (a, b): (Vec<i8>, Vec<i8>) = pairs.into_iter().unzip();
             let bits = |values: &[i8]| values.iter().map(|v| *v as u8).collect::<Vec<u8>>();
@@ -116,6 +166,34 @@ mod tests {
                     prop_assert_eq!((set.dot_u2)(codes, levels), scalar::dot_u2(codes, levels), "{}", set.name);
                 }
                 prop_assert_eq!((set.hamming)(&bits(&a), &bits(&b)), scalar::hamming(&bits(&a), &bits(&b)), "{}", set.name);
+            }
+        }
+    }
+
+    /// Step by step: pairs that lie one apart, two apart and so on.
+    fn hadamard_by_definition(values: &mut [f32]) {
+        let mut half = 1;
+        while half < values.len() {
+            for pair in values.chunks_exact_mut(2 * half) {
+                for at in 0..half {
+                    (pair[at], pair[at + half]) = (pair[at] + pair[at + half], pair[at] - pair[at + half]);
+                }
+            }
+            half *= 2;
+        }
+        let scale = (values.len() as f32).sqrt().recip();
+        values.iter_mut().for_each(|value| *value *= scale);
+    }
+
+    /// Of zeros, and of numbers so small that a level's width has no inverse, all levels are 0; the largest numbers have some.
+    #[test]
+    fn extreme_numbers_have_levels() {
+        for set in all() {
+            for value in [0.0, 1e-39, f32::MAX] {
+                let mut levels = vec![1; 20];
+                let quantized = (set.quantize)(&[value, -value].repeat(10), &mut levels);
+                let level = if value == f32::MAX { 127 } else { 0 };
+                assert_eq!((levels, quantized.sum), ([level, -level].repeat(10), 0), "{} {value}", set.name);
             }
         }
     }

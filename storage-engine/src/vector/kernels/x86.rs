@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::Kernels;
+use super::{Kernels, Quantized};
 
 const CACHE_LINE_BYTES: usize = 64;
 
@@ -25,6 +25,12 @@ pub(super) fn available() -> Vec<Kernels> {
             dot_u2: |codes, levels| unsafe { dot_planes_avx2::<2, 4>(codes, levels) },
             // SAFETY: as above.
             hamming: |a, b| unsafe { hamming_popcnt(a, b) },
+            // SAFETY: as above.
+            multiply_f32: |values, factors| unsafe { multiply_f32_avx2(values, factors) },
+            // SAFETY: as above.
+            hadamard: |values| unsafe { hadamard_avx2(values) },
+            // SAFETY: as above.
+            quantize: |values, levels| unsafe { quantize_avx2(values, levels) },
         });
     }
     let avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
@@ -43,6 +49,12 @@ pub(super) fn available() -> Vec<Kernels> {
             dot_u2: |codes, levels| unsafe { dot_planes_avx512::<2, 4>(codes, levels) },
             // SAFETY: as above.
             hamming: |a, b| unsafe { hamming_avx512(a, b) },
+            // SAFETY: as above.
+            multiply_f32: |values, factors| unsafe { multiply_f32_avx512(values, factors) },
+            // SAFETY: as above.
+            hadamard: |values| unsafe { hadamard_avx512(values) },
+            // SAFETY: as above.
+            quantize: |values, levels| unsafe { quantize_avx512(values, levels) },
         });
     }
     sets
@@ -267,4 +279,35 @@ fn hamming_avx512(a: &[u8], b: &[u8]) -> u32 {
         sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(_mm512_xor_si512(a, b)));
     }
     _mm512_reduce_add_epi64(sum) as u32
+}
+
+/// The plain functions, compiled for wider registers.
+#[target_feature(enable = "avx2")]
+fn multiply_f32_avx2(values: &mut [f32], factors: &[f32]) {
+    super::scalar::multiply_f32(values, factors);
+}
+
+#[target_feature(enable = "avx2")]
+fn hadamard_avx2(values: &mut [f32]) {
+    super::scalar::hadamard(values);
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+fn multiply_f32_avx512(values: &mut [f32], factors: &[f32]) {
+    super::scalar::multiply_f32(values, factors);
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+fn hadamard_avx512(values: &mut [f32]) {
+    super::scalar::hadamard(values);
+}
+
+#[target_feature(enable = "avx2")]
+fn quantize_avx2(values: &[f32], levels: &mut [i8]) -> Quantized {
+    super::scalar::quantize(values, levels)
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+fn quantize_avx512(values: &[f32], levels: &mut [i8]) -> Quantized {
+    super::scalar::quantize(values, levels)
 }
