@@ -7,7 +7,7 @@
 //! * [`links`], [`cache`]: the graph in memory: changes on top of a file of pages, which are cached within a budget.
 //! * [`state`]: an immutable state, which readers can hold as long as they like.
 //! * [`walk`]: a graph search as a step machine; it says which pages it needs and waits for nothing.
-//! * [`search`]: exact scan or graph search, then re-ranking by batched reads.
+//! * [`search`], [`nearest`]: exact scan or graph search, then re-ranking by batched reads.
 //! * [`draft`], [`connect`]: inserting, deleting with repair of the neighbours, and preparing an epoch.
 //! * [`preload`]: reading files that fit into memory as a whole.
 //! * [`files`], [`partition`]: file formats (see `FORMAT.md`), opening, publishing.
@@ -23,6 +23,7 @@ pub mod draft;
 mod files;
 pub mod kernels;
 pub mod links;
+mod nearest;
 pub mod partition;
 mod preload;
 mod search;

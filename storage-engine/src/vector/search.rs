@@ -5,10 +5,9 @@
 //! scan uses the strict bound, so its result is that of comparing all vectors; with codes of rotated vectors it is practically
 //! so. A graph search, which is approximate itself, uses the sum that errors of independent signs are expected to reach.
 
-use std::collections::HashMap;
-
 use super::codes::{self, Comparer, Probe};
 use super::kernels::prefetch;
+use super::nearest::Nearest;
 use super::state::{State, VectorSnapshot};
 use super::walk::{Accept, Reach, Step, Walk, descend, distance_of, node_of};
 use super::{CodeKind, FetchError, LINKS_BOTTOM, Metric, Neighbor, Pace, SearchError};
@@ -77,6 +76,10 @@ const OVERSAMPLING: usize = 20;
 /// Full vectors read at first, for each that is wanted, and at least.
 const FIRST_READ: usize = 2;
 const FIRST_READ_MIN: usize = 16;
+/// Bytes of each full vector that are fetched into the processor's cache before the first is looked at, and of the next one ahead of
+/// it; the processor goes on by itself.
+const BEGIN_BYTES: usize = 64;
+const AHEAD_BYTES: usize = 1024;
 /// Full vectors read at once.
 const READ_BATCH: usize = 64;
 /// Standard deviations that a walk's re-ranking allows for: twice as many have up to three times as many vectors read, for a
@@ -115,49 +118,6 @@ pub struct SearchOptions<'a> {
     pub ordinal: Option<u16>,
     /// The way to go, for measurements; the one that should cost least where none is given.
     pub plan: Option<Plan>,
-}
-
-/// The nearest so far: by distance, then by document, each document once.
-struct Nearest {
-    limit: usize,
-    found: Vec<Neighbor>,
-    /// The distances of documents in `found`, where documents have several vectors.
-    known: Option<HashMap<u32, f32>>,
-}
-
-impl Nearest {
-    fn new(limit: usize, several: bool) -> Self {
-        Self { limit, found: Vec::new(), known: several.then(HashMap::new) }
-    }
-
-    fn place(&self, doc: u32, distance: f32) -> usize {
-        self.found.partition_point(|other| (other.distance, other.doc) < (distance, doc))
-    }
-
-    fn offer(&mut self, doc: u32, distance: f32) {
-        if self.place(doc, distance) >= self.limit {
-            return;
-        }
-        if let Some(known) = &mut self.known {
-            if known.get(&doc).is_some_and(|before| *before <= distance) {
-                return;
-            }
-            if let Some(before) = known.insert(doc, distance) {
-                self.found.remove(self.place(doc, before));
-            }
-        }
-        self.found.insert(self.place(doc, distance), Neighbor { doc, distance });
-        if self.found.len() > self.limit
-            && let (Some(last), Some(known)) = (self.found.pop(), &mut self.known)
-        {
-            known.remove(&last.doc);
-        }
-    }
-
-    /// Whether nothing at this distance or beyond can be among them.
-    fn excludes(&self, distance: f32) -> bool {
-        self.found.len() >= self.limit && self.found.last().is_none_or(|last| distance > last.distance)
-    }
 }
 
 /// A node that may be among the nearest: its distance is off by the bound at most.
@@ -467,12 +427,7 @@ impl VectorSnapshot {
                     nearest.offer(self.doc(contender.node), comparer.reported(contender.distance));
                 }
             } else {
-                let nodes: Vec<u32> = batch.iter().map(|contender| contender.node).collect();
-                for (node, vector) in nodes.iter().zip(self.shared.fetch(&nodes).await?) {
-                    let norm = codes::norm(self.state.codes.get(*node));
-                    let distance = comparer.true_distance(query.vector, &vector, query.probe.norm, norm);
-                    nearest.offer(self.doc(*node), comparer.reported(distance));
-                }
+                self.offer_all(query, batch, &mut nearest).await?;
             }
             if pace.due() {
                 pace.pause().await;
@@ -486,6 +441,34 @@ impl VectorSnapshot {
             }
         }
         Ok(nearest.found)
+    }
+
+    /// Offers nodes by their full vectors. Most are in memory, and what the first that is not makes necessary is read at once.
+    async fn offer_all(&self, query: &Query<'_>, batch: &[Contender], nearest: &mut Nearest) -> Result<(), FetchError> {
+        let (shared, comparer) = (&*self.shared, query.comparer);
+        batch.iter().for_each(|contender| shared.prefetch_vector(contender.node, BEGIN_BYTES));
+        let mut read = Vec::new().into_iter();
+        for (at, contender) in batch.iter().enumerate() {
+            if let Some(next) = batch.get(at + 1) {
+                shared.prefetch_vector(next.node, AHEAD_BYTES);
+            }
+            let norm = codes::norm(self.state.codes.get(contender.node));
+            let measure = |vector: &[f32]| comparer.true_distance(query.vector, vector, query.probe.norm, norm);
+            let kept = if read.len() == 0 { shared.cache.with(contender.node, measure) } else { None };
+            let distance = match kept {
+                Some(distance) => distance,
+                None => {
+                    if read.len() == 0 {
+                        let nodes: Vec<u32> = batch[at..].iter().map(|contender| contender.node).collect();
+                        read = shared.fetch(&nodes).await?.into_iter();
+                    }
+                    let Some(vector) = read.next() else { break };
+                    measure(&vector)
+                }
+            };
+            nearest.offer(self.doc(contender.node), comparer.reported(distance));
+        }
+        Ok(())
     }
 
     /// Whether documents have several vectors.

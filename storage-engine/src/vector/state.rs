@@ -12,6 +12,7 @@ use super::cache::{ClockCache, Pinned};
 use super::chunked::{Chunked, Strides};
 use super::codes::{self, Coder, Comparer};
 use super::files::{self, Records};
+use super::kernels::{bytes_of, prefetch};
 use super::links::{self, Base, Links, Overlay, PAGE_BYTES, PageNo};
 use super::walk::Visited;
 use super::{Budget, CodeKind, Config, FetchError, Metric, Pace};
@@ -283,6 +284,14 @@ impl Shared {
         if kept.len() < VISITED_KEPT {
             kept.push(visited);
         }
+    }
+
+    /// Asks the processor to fetch so many of the first bytes of a node's full vector, if that is in memory.
+    pub fn prefetch_vector(&self, node: u32, most: usize) {
+        self.cache.peek(node, |vector| {
+            let bytes = bytes_of(vector);
+            prefetch(&bytes[..bytes.len().min(most)]);
+        });
     }
 
     /// The full vectors of nodes, in their order: from memory, the rest by reads of which many are in flight.

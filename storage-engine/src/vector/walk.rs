@@ -18,6 +18,9 @@ use super::state::State;
 const HOPS_PER_STEP: usize = 16;
 /// Candidates whose links are fetched into the processor's cache ahead.
 const LINKS_AHEAD: usize = 3;
+/// Codes of the fresh nodes that are fetched into the processor's cache ahead of the one compared: some more requests than it has in
+/// flight at once, so that it compares while they are under way.
+const CODES_AHEAD: usize = 8;
 /// Pages asked for at once when one is missing: those of the next candidates, too.
 const PAGES_AHEAD: usize = 4;
 /// Standard deviations of a code's error by which a walk reaches farther.
@@ -205,8 +208,6 @@ impl<'a> Walk<'a> {
             let (visited, fresh) = (&mut *self.visited, &mut self.fresh);
             let look = |node| {
                 if visited.insert(node) {
-                    // All at once: the memory answers many such requests in the time of one.
-                    prefetch(state.codes.get(node));
                     fresh.push(node);
                 }
             };
@@ -277,9 +278,13 @@ impl<'a> Walk<'a> {
     /// Compares the nodes met last.
     fn compare_fresh(&mut self, state: &State) {
         self.compared += self.fresh.len() as u64;
+        self.fresh.iter().take(CODES_AHEAD).for_each(|node| prefetch(state.codes.get(*node)));
         let mut worst = self.worst();
         for at in 0..self.fresh.len() {
             let node = self.fresh[at];
+            if let Some(ahead) = self.fresh.get(at + CODES_AHEAD) {
+                prefetch(state.codes.get(*ahead));
+            }
             let key = key(self.comparer.distance(self.query, state.codes.get(node)), node);
             if key > worst.min(self.farthest) {
                 continue;
@@ -340,6 +345,8 @@ pub(super) fn descend(state: &State, comparer: Comparer, query: &Probe, entry: (
     for layer in (level + 1..=top).rev() {
         loop {
             let links = state.upper.levels(node).get(usize::from(layer) - 1).map_or(&[][..], Vec::as_slice);
+            // All at once: the memory answers many such requests in the time of one.
+            links.iter().for_each(|next| prefetch(state.codes.get(*next)));
             let keys = links.iter().map(|next| key(comparer.distance(query, state.codes.get(*next)), *next));
             match keys.min() {
                 Some(nearer) if nearer < best => (best, node) = (nearer, node_of(nearer)),
