@@ -6,6 +6,8 @@ const TENS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
     1e21, 1e22,
 ];
+/// The same as integers.
+const INTEGER_TENS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 /// Integers below this are exact, too.
 const EXACT_MAX: u64 = 1 << 53;
 /// Digits that always fit 64 bits.
@@ -32,11 +34,11 @@ pub fn lists(json: &[u8]) -> Option<Vec<Vec<f32>>> {
     rest.is_empty().then_some(found)
 }
 
-/// Reads `[1,2]`, and nothing else, where all numbers fit 32-bit floats.
-pub fn vector(json: &[u8]) -> Option<Vec<f32>> {
+/// Reads a list such as `[1,2]`, with which `json` begins, where all its numbers fit 32-bit floats; also gives what follows it.
+pub fn leading_list(json: &[u8]) -> Option<(Vec<f32>, &[u8])> {
     let mut rest = json.strip_prefix(b"[")?;
     let numbers = list(&mut rest, json.len() / 8)?;
-    (rest.is_empty() && numbers.iter().all(|number| number.is_finite())).then_some(numbers)
+    numbers.iter().all(|number| number.is_finite()).then_some((numbers, rest))
 }
 
 /// The numbers up to the closing bracket, which is taken; about so many are expected.
@@ -64,6 +66,15 @@ fn number(rest: &mut &[u8]) -> Option<f64> {
     let (mut at, mut digits, mut power, mut mantissa) = (usize::from(negative), 0, 0i32, 0u64);
     let mut take_digits = |at: &mut usize| {
         let start = *at;
+        while let Some(text) = bytes[*at..].first_chunk() {
+            let (count, value) = leading_digits(*text);
+            mantissa = mantissa.wrapping_mul(INTEGER_TENS[count]).wrapping_add(value);
+            *at += count;
+            if count < text.len() {
+                digits += *at - start;
+                return *at - start;
+            }
+        }
         while let Some(digit) = bytes.get(*at).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
             mantissa = mantissa.wrapping_mul(10).wrapping_add(digit.into());
             *at += 1;
@@ -105,7 +116,24 @@ fn number(rest: &mut &[u8]) -> Option<f64> {
     }
     let ten = TENS[power.unsigned_abs() as usize];
     let value = if power < 0 { mantissa as f64 / ten } else { mantissa as f64 * ten };
-    Some(if negative { -value } else { value })
+    // Signs are as good as random: see `leading_digits`.
+    Some(f64::from_bits(value.to_bits() | u64::from(negative) << 63))
+}
+
+/// How many digits a text begins with, and their value. Numbers of a list differ in how many they have, so there is no branch that
+/// depends on it: the processor would guess wrong each other time.
+#[inline(always)]
+fn leading_digits(text: [u8; 8]) -> (usize, u64) {
+    let values = u64::from_le_bytes(text) ^ 0x3030_3030_3030_3030;
+    // The highest bit of a byte is set where it is no digit; of those behind the first such byte nothing is asked.
+    let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
+    let count = others.trailing_zeros() / 8;
+    // Zeros come before the digits; then pairs of digits become one number, and pairs of these.
+    let digits = values.checked_shl(64 - 8 * count).unwrap_or(0);
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8);
+    let (first, second) = (pairs & 0xff_0000_00ff, pairs >> 16 & 0xff_0000_00ff);
+    let value = first.wrapping_mul(100 + (1_000_000 << 32)).wrapping_add(second.wrapping_mul(1 + (10_000 << 32))) >> 32;
+    (count as usize, value)
 }
 
 #[cfg(test)]

@@ -1,10 +1,7 @@
 //! The body as a whole: its type, its presence, its syntax.
 
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
-use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use memchr::memmem;
+use serde_json::Value;
 use shards::vectors::numbers;
 
 use crate::api::error::{ApiError, ErrorCode};
@@ -68,12 +65,10 @@ pub fn json_body_and_vector(
     name: &str,
 ) -> Result<(Value, Option<Vec<f32>>), ApiError> {
     check_json(content_type, body)?;
-    if body.len() >= APART_MIN {
-        let mut reader = serde_json::Deserializer::from_slice(body);
-        let apart = Apart { name }.deserialize(&mut reader);
-        if let Ok(apart) = apart.and_then(|apart| reader.end().map(|()| apart)) {
-            return Ok(apart);
-        }
+    if body.len() >= APART_MIN
+        && let Some((value, vector)) = apart(body, name)
+    {
+        return Ok((value, Some(vector)));
     }
     serde_json::from_slice(body).map(|value| (value, None)).map_err(|error| malformed_payload("json", error))
 }
@@ -95,38 +90,32 @@ pub fn check_json(content_type: Option<&str>, body: &[u8]) -> Result<(), ApiErro
     Ok(())
 }
 
-/// Reads an object as [`json_body_and_vector`] does; fails for whatever it does not understand.
-struct Apart<'n> {
-    name: &'n str,
+/// The fields of an object but `name`, and the list of numbers in that; none for whatever this does not understand. The list, nearly all
+/// of the body, is looked at once only: the general reader gets the body with `null` in its place.
+fn apart(body: &[u8], name: &str) -> Option<(Value, Vec<f32>)> {
+    let field = format!("\"{name}\"");
+    let from = fields(body, field.as_bytes()).next()?;
+    let (vector, after) = numbers::leading_list(&body[from..])?;
+    let rest = [&body[..from], b"null", after].concat();
+    // A quote without a backslash before it begins or ends a string, so in what the reader understands the one place is a field of
+    // that name. It is the object's own if that has one: no other is written so, nor in code points of letters.
+    let letters = [br"\u006".as_slice(), br"\u007"];
+    let is_one = fields(&rest, field.as_bytes()).eq([from]);
+    if !is_one || letters.iter().any(|letter| memmem::find(&rest, letter).is_some()) {
+        return None;
+    }
+    let Ok(Value::Object(mut others)) = serde_json::from_slice(&rest) else { return None };
+    others.shift_remove(name)?.is_null().then_some((Value::Object(others), vector))
 }
 
-impl<'de> DeserializeSeed<'de> for Apart<'_> {
-    type Value = (Value, Option<Vec<f32>>);
-
-    fn deserialize<D: Deserializer<'de>>(self, body: D) -> Result<Self::Value, D::Error> {
-        body.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Apart<'_> {
-    type Value = (Value, Option<Vec<f32>>);
-
-    fn expecting(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        out.write_str("an object")
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut fields: M) -> Result<Self::Value, M::Error> {
-        let (mut rest, mut vector) = (Map::new(), None);
-        while let Some(name) = fields.next_key::<String>()? {
-            if name != self.name {
-                rest.insert(name, fields.next_value()?);
-                continue;
-            }
-            let json = fields.next_value::<&RawValue>()?.get();
-            vector = Some(numbers::vector(json.as_bytes()).ok_or_else(|| M::Error::custom("no vector"))?);
-        }
-        Ok((Value::Object(rest), vector))
-    }
+/// Where values of what may be a field called so begin; it comes with its quotes.
+fn fields<'b>(json: &'b [u8], field: &'b [u8]) -> impl Iterator<Item = usize> + 'b {
+    let is_space = |byte: &u8| b" \t\r\n".contains(byte);
+    memmem::find_iter(json, field).filter_map(move |at| {
+        let colon = at + field.len() + json[at + field.len()..].iter().position(|byte| !is_space(byte))?;
+        let value = json[colon..].strip_prefix(b":")?.iter().position(|byte| !is_space(byte))?;
+        (at == 0 || json[at - 1] != b'\\').then_some(colon + 1 + value)
+    })
 }
 
 /// `missing_content_type`; `wanted` lists what the route takes.
@@ -166,8 +155,32 @@ mod tests {
         let general = |body: &str| json_body(Some("application/json"), body.as_bytes()).map_err(|e| e.code);
         let (rest, vector) = read(&format!(r#"{{"a":1,"v":[{numbers}],"b":[2],"a":3}}"#)).expect("a body");
         assert_eq!((rest, vector), (serde_json::json!({"a": 3, "b": [2]}), Some(vec![0.25; APART_MIN])));
-        let twice = read(&format!(r#"{{"v":[1],"v":[{numbers}]}}"#)).expect("a body");
-        assert_eq!(twice.1.map(|vector| vector.len()), Some(APART_MIN));
+        let spaced = read(&format!("{{ \"a\" : \"v\" , \"v\" :\n[{numbers}] }}")).expect("a body");
+        assert_eq!(spaced, (serde_json::json!({"a": "v"}), Some(vec![0.25; APART_MIN])));
+        let escaped = read(&format!(r#"{{"a":"\"v\" = \u00e9","v":[{numbers}]}}"#)).expect("a body");
+        assert_eq!(escaped, (serde_json::json!({"a": "\"v\" = é"}), Some(vec![0.25; APART_MIN])));
+        // Where it is not plain which field it is.
+        for body in [
+            r#"{"v":[1],"v":[N]}"#,
+            r#"{"v":[N],"v":[1]}"#,
+            r#"{"v":[N],"v":null}"#,
+            r#"{"a":{"v":[N]},"v":[1]}"#,
+            r#"{"a":{"v":[N]}}"#,
+            r#"{"a":{"v":[N]},"v":null}"#,
+            r#"{"a":{"v":[N]},"\u0076":null}"#,
+            r#"[{"v":[N]}]"#,
+            r#"{"\u0076":[N]}"#,
+            r#"{"x\"v":[N],"\u0076":null}"#,
+            r#"{"x\"v":[N]}"#,
+            r#"{"a":"v":[N]}"#,
+            r#"{"v":[N]"#,
+            r#"{"v":[N]}}"#,
+            r#"{"a":"b\\"v":[N]}"#,
+            r#"{"v":[N],"a":"#,
+        ] {
+            let body = body.replace('N', &numbers);
+            assert_eq!(read(&body), general(&body).map(|value| (value, None)), "{body}");
+        }
         for value in ["null", "[[1]]", "[\"1\"]", "[1e39]", "[1e400]", "[ 1]", "{}", "[1", "[1]}"] {
             for rest in ["", r#","v":[2]"#] {
                 let body = format!(r#"{{"w":[{numbers}]{rest},"v":{value}}}"#);
