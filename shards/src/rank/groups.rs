@@ -14,7 +14,7 @@ use roaring::RoaringBitmap;
 use super::plan::{RankPlan, SortBy, SortValue};
 use super::runs::Runs;
 use super::sort_source::SortSource;
-use crate::facets::columns::{Cut, RingStep, RingWalk, ValueWalk};
+use crate::facets::columns::{Cut, RingStep, RingWalk, ValueWalk, take_common};
 
 /// Documents whose values are read and sorted in one step.
 pub const RUN_DOCS: usize = if cfg!(test) { 3 } else { 256 };
@@ -22,6 +22,8 @@ pub const RUN_DOCS: usize = if cfg!(test) { 3 } else { 256 };
 const READ_DOCS: u64 = if cfg!(test) { 4 } else { 1000 };
 /// Entries that are walked over in one step, about.
 const WALKED_ENTRIES: usize = if cfg!(test) { 2 } else { 64 };
+/// And in the first one: where values have many documents, few make a page. Each further step goes over twice as many.
+const FIRST_ENTRIES: usize = if cfg!(test) { 1 } else { 8 };
 /// A walk goes over one entry for so many candidates at most: even when it was for nothing, little is lost.
 const CANDIDATES_PER_ENTRY: u64 = 4;
 /// What rings may take in any case: to look through empty ones, however many candidates there are.
@@ -80,6 +82,8 @@ struct Walk {
     walk: Option<ValueWalk>,
     /// What it may still take.
     budget: usize,
+    /// What the next step takes.
+    effort: usize,
     /// Values that were met, with the documents of which they are the best.
     met: VecDeque<(SortValue, RoaringBitmap)>,
 }
@@ -196,7 +200,7 @@ impl Groups {
         let way = if docs.len() <= READ_DOCS {
             Way::Read(Read::default())
         } else if let Some(walk) = sorter.walk(by, self.from.as_ref().filter(|_| sorts.is_empty())) {
-            Way::Walk(Walk { walk: Some(walk), budget, met: VecDeque::new() })
+            Way::Walk(Walk { walk: Some(walk), budget, effort: FIRST_ENTRIES, met: VecDeque::new() })
         } else if let Some(walk) = sorter.rings(by) {
             Way::Rings(Rings { walk, budget: budget.max(RINGS_ENTRIES), ring: None })
         } else {
@@ -213,7 +217,7 @@ impl Groups {
                 Way::Walk(_) => {}
                 Way::Rings(_) => {
                     let met = VecDeque::from([(SortValue::Missing, std::mem::take(&mut level.docs))]);
-                    level.way = Way::Walk(Walk { walk: None, budget: 0, met });
+                    level.way = Way::Walk(Walk { walk: None, budget: 0, effort: 0, met });
                 }
                 Way::Read(read) => read.next = None,
             }
@@ -261,18 +265,20 @@ impl Walk {
     fn go_on(&mut self, docs: &mut RoaringBitmap, sorter: &dyn SortSource) -> Result<(), String> {
         let met = &mut self.met;
         let mut value = |value: SortValue, with: RoaringBitmap| {
-            let group = with & &*docs;
+            let group = take_common(docs, with);
             if !group.is_empty() {
-                *docs -= &group;
                 met.push_back((value, group));
             }
         };
         let spent = match &mut self.walk {
-            Some(walk) => sorter.walk_on(walk, WALKED_ENTRIES, &mut value)?,
+            Some(walk) => sorter.walk_on(walk, self.effort, &mut value)?,
             None => None,
         };
         match spent {
-            Some(spent) => self.budget = self.budget.saturating_sub(spent),
+            Some(spent) => {
+                self.budget = self.budget.saturating_sub(spent);
+                self.effort = (self.effort * 2).min(WALKED_ENTRIES);
+            }
             None => self.end(docs),
         }
         Ok(())

@@ -31,6 +31,7 @@ mod resident;
 mod ring_walk;
 mod speller;
 pub(crate) mod store;
+mod take_common;
 #[cfg(test)]
 mod tests;
 mod value_walk;
@@ -49,6 +50,7 @@ pub use resident::{ResidentField, ResidentFields};
 pub use ring_walk::{Ring, RingStep, RingWalk};
 pub use speller::Speller;
 pub use store::{ColumnError, ColumnRead, ColumnWrite, Entry};
+pub use take_common::take_common;
 pub use value_walk::{FieldValue, ValueWalk};
 pub use values::DocValues;
 pub use writer::ColumnWriter;

@@ -8,7 +8,7 @@ use storage_engine::vector::Pace;
 
 use super::SortCriterion;
 use super::keys::{KeyReader, SortKey, SortKeys, Target};
-use crate::facets::columns::{ColumnError, Columns, Cut, FieldOrder, FieldValue, Flag, Mark};
+use crate::facets::columns::{ColumnError, Columns, Cut, FieldOrder, FieldValue, Flag, Mark, take_common};
 use crate::facets::source::FacetSource;
 use crate::ids::{FieldId, LocalDocId};
 
@@ -186,8 +186,7 @@ impl Met {
         if self.missing == 0 || self.remaining.is_empty() {
             return ControlFlow::Break(());
         }
-        let group = documents & &self.remaining;
-        self.remaining -= &group;
+        let group = take_common(&mut self.remaining, documents);
         self.push(key, group);
         ControlFlow::Continue(())
     }
