@@ -35,7 +35,7 @@ async fn watched(bench: &Bench, view: &IndexView, batch: Batch) -> (IndexView, V
 fn check(seen: &[StageProgress], stages: &[Stage]) {
     assert!(stages.is_sorted() && seen.iter().all(|progress| stages.contains(&progress.stage)), "{stages:?}, {seen:?}");
     let order = |progress: &StageProgress| (progress.stage, progress.finished);
-    assert!(seen.iter().is_sorted_by_key(|progress| order(progress)), "{seen:?}");
+    assert!(seen.iter().is_sorted_by_key(order), "{seen:?}");
     assert!(seen.iter().all(|progress| progress.finished <= progress.total), "{seen:?}");
     assert!(seen.iter().any(|progress| progress.stage == Stage::Applying), "{seen:?}");
 }

@@ -198,6 +198,58 @@ impl BlockBits {
     pub fn insert(&mut self, number: u16) {
         self.0[usize::from(number / 64)] |= 1 << (number % 64);
     }
+
+    /// Puts all numbers of a block in.
+    pub fn insert_all(&mut self, block: Block<'_>) {
+        block.each_word(|at, word| self.0[at] |= word);
+    }
+
+    /// The numbers, counted from `base`.
+    fn set(&self, base: u32) -> RoaringBitmap {
+        let mut bytes = [0; BITMAP_BYTES];
+        for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(self.0.iter()) {
+            *bytes = word.to_le_bytes();
+        }
+        RoaringBitmap::from_lsb0_bytes(base, &bytes)
+    }
+}
+
+/// A set of documents in bits: by the upper halves of their numbers, `None` where there are none.
+#[derive(Default)]
+pub(super) struct DocumentBits(Vec<Option<BlockBits>>);
+
+impl DocumentBits {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The block of a number, if any of its numbers is there.
+    pub fn get(&self, number: u32) -> Option<&BlockBits> {
+        self.0.get((number >> 16) as usize)?.as_ref()
+    }
+
+    /// The block of a number, to put numbers into.
+    pub fn block(&mut self, number: u32) -> &mut BlockBits {
+        let at = (number >> 16) as usize;
+        if self.0.len() <= at {
+            self.0.resize(at + 1, None);
+        }
+        self.0[at].get_or_insert_with(BlockBits::new)
+    }
+
+    /// Puts numbers in.
+    pub fn extend(&mut self, numbers: impl Iterator<Item = u32>) {
+        numbers.for_each(|number| self.block(number).insert(number as u16));
+    }
+
+    /// Adds all numbers to a set.
+    pub fn add_to(&self, set: &mut RoaringBitmap) {
+        for (block, base) in self.0.iter().zip((0..).step_by(1 << 16)) {
+            if let Some(block) = block {
+                *set |= block.set(base);
+            }
+        }
+    }
 }
 
 fn words(bits: &[u8]) -> impl Iterator<Item = u64> {

@@ -6,7 +6,7 @@ use roaring::RoaringBitmap;
 use storage_engine::TreeId;
 use storage_engine::vector::Pace;
 
-use super::block::{Block, BlockBits};
+use super::block::{Block, DocumentBits};
 use super::keys;
 use super::reader::{Columns, decode_block};
 use super::store::ColumnError;
@@ -23,8 +23,8 @@ const PASSED_MAX: usize = if cfg!(test) { 1 } else { 16 };
 /// A set of documents of which every one can be looked at at once. Most values of a large field have a single document, and a
 /// compressed set would be searched for each.
 pub struct CountedSet {
-    /// By the numbers' upper halves; `None` for all documents that there are.
-    pub(super) blocks: Option<Vec<Option<BlockBits>>>,
+    /// `None` for all documents that there are.
+    pub(super) bits: Option<DocumentBits>,
 }
 
 /// What a walk counted of one value.
@@ -51,24 +51,20 @@ impl CountedSet {
     /// The set of those documents, of a partition that has `all`.
     pub async fn new(documents: &RoaringBitmap, all: &RoaringBitmap, pace: &dyn Pace) -> Self {
         if all.is_subset(documents) {
-            return Self { blocks: None };
+            return Self { bits: None };
         }
-        let mut blocks: Vec<Option<BlockBits>> = Vec::new();
-        for (at, document) in documents.iter().enumerate() {
-            let block = (document >> 16) as usize;
-            if blocks.len() <= block {
-                blocks.resize(block + 1, None);
-            }
-            blocks[block].get_or_insert_with(BlockBits::new).insert(document as u16);
-            pause_at(at, DOCUMENTS_PER_LOOK, pace).await;
+        let (mut bits, mut rest) = (DocumentBits::default(), documents.iter());
+        while rest.len() > 0 {
+            bits.extend(rest.by_ref().take(DOCUMENTS_PER_LOOK));
+            pause_at(0, 1, pace).await;
         }
-        Self { blocks: Some(blocks) }
+        Self { bits: Some(bits) }
     }
 
     pub(super) fn count(&self, base: u32, block: Block<'_>) -> Option<Counted> {
-        let (count, first) = match &self.blocks {
+        let (count, first) = match &self.bits {
             None => (block.len(), block.first()),
-            Some(blocks) => block.count_in(blocks.get((base >> 16) as usize)?.as_ref()?),
+            Some(bits) => block.count_in(bits.get(base)?),
         };
         let first = first?;
         Some(Counted { count, first: LocalDocId(base | u32::from(first)) })

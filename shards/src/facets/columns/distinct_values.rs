@@ -221,7 +221,7 @@ impl Columns<'_> {
             }
             let (base, block) = decode_block(tree, key, value)?;
             let at = (base >> 16) as usize;
-            let among = match set.blocks.as_ref().map(|blocks| blocks.get(at).and_then(Option::as_ref)) {
+            let among = match set.bits.as_ref().map(|bits| bits.get(base)) {
                 None => None,
                 Some(Some(among)) => Some(among),
                 Some(None) => return Ok(sets.go_on(&mut walked)),
