@@ -21,9 +21,9 @@ pub const RUN_DOCS: usize = if cfg!(test) { 3 } else { 256 };
 /// Of up to so many candidates the values are read in any case.
 const READ_DOCS: u64 = if cfg!(test) { 4 } else { 1000 };
 /// Entries that are walked over in one step, about.
-const WALKED_ENTRIES: usize = if cfg!(test) { 2 } else { 64 };
+const WALKED_ENTRIES: usize = if cfg!(test) { 3 } else { 64 };
 /// And in the first one: where values have many documents, few make a page. Each further step goes over twice as many.
-const FIRST_ENTRIES: usize = if cfg!(test) { 1 } else { 8 };
+const FIRST_ENTRIES: usize = if cfg!(test) { 2 } else { 8 };
 /// A walk goes over one entry for so many candidates at most: even when it was for nothing, little is lost.
 const CANDIDATES_PER_ENTRY: u64 = 4;
 /// What rings may take in any case: to look through empty ones, however many candidates there are.
