@@ -197,7 +197,7 @@ pub struct ControlFigures {
     pub oldest_unfinished: Option<Timestamp>,
     /// The batch in progress and how far it is.
     pub processing: Option<(BatchUid, Progress)>,
-    /// The batch that ended last since the start, and how long its steps took (see [`Batch::trace`]).
+    /// The batch that ended last since the start, and how long its steps took (see [`crate::tasks::batch::Batch::trace`]).
     pub ended: Option<(BatchUid, Vec<(String, Duration)>)>,
 }
 
