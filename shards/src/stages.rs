@@ -66,12 +66,9 @@ impl Tracked {
 }
 
 impl Stages {
-    /// Begins a stage, which ends the one before. The first one begins a new batch.
+    /// Begins a stage, which ends the one before.
     pub fn begin(&self, stage: Stage, total: u64, runtime: &dyn Runtime) {
         let (mut tracked, now) = (self.0.borrow_mut(), runtime.now());
-        if stage == Stage::Reading {
-            *tracked = Tracked::default();
-        }
         tracked.end(now);
         tracked.now = Some((StageProgress { stage, finished: 0, total }, now));
     }
@@ -98,7 +95,7 @@ impl Stages {
         self.0.borrow().now.map(|(progress, _)| progress)
     }
 
-    /// Ends the last stage; how long each took.
+    /// Ends the last stage, and with it the batch; how long each took.
     pub fn end(&self, runtime: &dyn Runtime) -> Vec<(Stage, Duration)> {
         let mut tracked = self.0.borrow_mut();
         tracked.end(runtime.now());

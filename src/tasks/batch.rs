@@ -224,8 +224,7 @@ impl Progress {
     /// That of a batch whose work on an index is there.
     pub fn of_stage(progress: &StageProgress) -> Self {
         let StageProgress { stage, finished, total } = *progress;
-        let before = Stage::ALL.iter().filter(|other| **other < stage).count() as u64;
-        Self { steps: vec![Self::outer(before), (stage.name().to_owned(), finished, total)] }
+        Self { steps: vec![Self::outer(stage as u64), (stage.name().to_owned(), finished, total)] }
     }
 
     /// That of a batch whose work on an index is being made durable.

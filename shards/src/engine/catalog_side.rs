@@ -253,10 +253,22 @@ impl Engine {
 
     pub(super) async fn prepare_here(&self, index: Uuid, batch: Batch) -> Result<Prepared, EngineError> {
         let home = self.catalog(index)?;
+        let prepared = self.prepare_in(&home, index, batch).await;
+        let stages = home.stages.end(&*self.runtime);
+        prepared.map(|(epoch, outcomes)| Prepared { index, epoch, outcomes, stages })
+    }
+
+    /// Does the work of a batch: the epoch that it makes, and what became of each operation.
+    async fn prepare_in(
+        &self,
+        home: &CatalogHome,
+        index: Uuid,
+        batch: Batch,
+    ) -> Result<(Epoch, Vec<Result<OpOutcome, UserError>>), EngineError> {
         let Committed { catalog, view } = home.committed();
         let first = Place { index, layout: view.layout, partition: PartitionNo(0) };
-        self.take_back(&home).await?;
-        self.remove_retired(&home, index).await?;
+        self.take_back(home).await?;
+        self.remove_retired(home, index).await?;
         let epoch = Epoch(view.epoch.0 + 1);
         let settings = batch.settings.clone().unwrap_or_else(|| catalog.settings.clone());
         let embedders = self.embedder_states(&catalog, &settings).await?;
@@ -315,9 +327,9 @@ impl Engine {
         };
         match built {
             Ok(pending) => *home.pending.borrow_mut() = Some(pending),
-            Err(error) => return Err(self.failed(&home, error).await),
+            Err(error) => return Err(self.failed(home, error).await),
         }
-        Ok(Prepared { index, epoch, outcomes, stages: stages.end(&*self.runtime) })
+        Ok((epoch, outcomes))
     }
 
     /// Into how many partitions an index must be laid out anew, if so.

@@ -14,6 +14,25 @@ use crate::engine::*;
 use crate::stages::{Stage, StageProgress};
 use crate::timestamp::Timestamp;
 
+/// Nothing is under way any more once a batch has failed.
+#[test]
+fn failed_batches_end_their_stages() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    run(&disk, 1, 2, config(Some(2), 0), move |bench| async move {
+        bench.set_embedders(&fake());
+        let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        let added = batch(vec![add(Method::Replace, &json!([{"id": 1, "_vectors": {"given": [1, 2, 3]}}]))]);
+        let (view, _) = bench.batch(&view, added).await;
+        let longer = Batch { settings: Some(Arc::new(settings(false))), ..batch(Vec::new()) };
+        let failed = bench.engine.prepare(&view, longer).await;
+        assert!(
+            matches!(&failed, Err(EngineError::User(error)) if error.code == "invalid_vector_dimensions"),
+            "{failed:?}"
+        );
+        assert_eq!(bench.engine.progress(&view).await.unwrap(), None);
+    });
+}
+
 /// Prepares and commits a batch; what was seen of its progress, and its stages.
 async fn watched(bench: &Bench, view: &IndexView, batch: Batch) -> (IndexView, Vec<StageProgress>, Vec<Stage>) {
     let mut seen = Vec::new();
