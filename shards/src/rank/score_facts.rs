@@ -95,11 +95,12 @@ impl Profile {
         let mut hasher = ahash::RandomState::with_seeds(1, 2, 3, 4).build_hasher();
         (&self.costs, &self.paths).hash(&mut hasher);
         for value in &self.sorts {
+            // The kind first: the bits of a number may be those of any other value.
             match value {
-                SortValue::Number(number) => number.to_bits().hash(&mut hasher),
-                SortValue::Text(text) => text.hash(&mut hasher),
-                SortValue::Point { distance, .. } => (1, distance.to_bits()).hash(&mut hasher),
-                SortValue::Missing => 0.hash(&mut hasher),
+                SortValue::Number(number) => (0u8, number.to_bits()).hash(&mut hasher),
+                SortValue::Text(text) => (1u8, text).hash(&mut hasher),
+                SortValue::Point { distance, .. } => (2u8, distance.to_bits()).hash(&mut hasher),
+                SortValue::Missing => 3u8.hash(&mut hasher),
             }
         }
         hasher.finish()
@@ -141,4 +142,20 @@ async fn last<T>(all: &mut Vec<T>, count: usize, pace: &dyn Pace) -> Vec<T> {
         pause_at(at, ITEMS_PER_LOOK, pace).await;
     }
     taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_with_other_values_have_other_fingerprints() {
+        let of = |value| Profile { sorts: vec![value], costs: Costs::default(), paths: Vec::new() }.fingerprint();
+        let numbers = [0.0, f64::from_bits(1), f64::from_bits(3), 1.0].map(|number| of(SortValue::Number(number)));
+        let others = [SortValue::Missing, SortValue::Text(String::new()), SortValue::Text("1".into())].map(of);
+        let mut all = [&numbers[..], &others].concat();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 7);
+    }
 }

@@ -254,6 +254,17 @@ fn a_sort_rule_at_the_end_orders_all() {
     assert_eq!(search.ids("tree"), [299, 298, 297]);
 }
 
+/// A document without a value to sort by is another kind than one that has a value of which all bits are zero.
+#[test]
+fn scores_tell_zero_from_no_value() {
+    let docs = vec![json!({"a": "field", "n": 0}), json!({"b": "field"})];
+    let mut search = Search::over(&docs);
+    search.sort = vec![SortBy::Field { name: "n".into(), descending: false }];
+    search.settings.ranking_rules.insert(0, "sort".into());
+    let (hits, _) = search.run("fie ld");
+    assert_eq!(hits[0].1, hits[1].1);
+}
+
 /// A word that was met as typed stands for itself alone from then on, and for its synonyms, where these come first in the text.
 #[test]
 fn synonyms_count_after_exactness() {
