@@ -128,14 +128,13 @@ async fn by_leader(call: Call<App>, body: Value, network: TaskNetwork) -> Answer
 
 /// A message of another instance about a change of the topology that is under way.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Said {
     origin: Origin,
     message: SaidMessage,
 }
 
 #[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase", deny_unknown_fields)]
+#[serde(tag = "type", rename_all = "camelCase")]
 enum SaidMessage {
     ExportNoIndexForRemote { remote: String },
     ImportFinishedForRemote { remote: String, successful: bool },

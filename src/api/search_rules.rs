@@ -207,7 +207,7 @@ pub fn import(mut value: Value) -> Result<SearchRule, ApiError> {
 }
 
 fn decode_patch(body: &Node<'_>) -> Result<SearchRulePatch, ApiError> {
-    let mut patch = SearchRulePatch::default();
+    let (mut patch, mut no_action) = (SearchRulePatch::default(), None);
     for field in body.fields(ErrorCode::BadRequest)? {
         match field.name() {
             "description" => {
@@ -223,11 +223,16 @@ fn decode_patch(body: &Node<'_>) -> Result<SearchRulePatch, ApiError> {
                 patch.active = Some(field.nullable(|active| active.boolean(code))?.unwrap_or(true));
             }
             "conditions" => patch.conditions = Some(field.nullable(decode_conditions)?.unwrap_or_default()),
-            "actions" => patch.actions = Some(decode_actions(&field)?),
+            "actions" => {
+                let actions = field.nullable(decode_actions)?.unwrap_or_default();
+                no_action = actions.is_empty().then(|| field.invalid("it needs at least one action.", ACTIONS));
+                patch.actions = Some(actions);
+            }
             _ => return Err(field.unknown(ErrorCode::BadRequest)),
         }
     }
-    Ok(patch)
+    // Each field is a fault of its own, wherever it stands; that there is no action is one of the rule.
+    no_action.map_or(Ok(patch), Err)
 }
 
 fn decode_conditions(node: &Node<'_>) -> Result<Vec<Condition>, ApiError> {
@@ -285,11 +290,7 @@ fn decode_date(node: &Node<'_>) -> Result<OffsetDateTime, ApiError> {
 const ACTIONS: ErrorCode = ErrorCode::InvalidDynamicSearchRuleActions;
 
 fn decode_actions(node: &Node<'_>) -> Result<Vec<PinAction>, ApiError> {
-    let actions: Vec<PinAction> = node.items(ACTIONS)?.map(|item| decode_action(&item)).collect::<Result<_, _>>()?;
-    if actions.is_empty() {
-        return Err(node.invalid("it needs at least one action.", ACTIONS));
-    }
-    Ok(actions)
+    node.items(ACTIONS)?.map(|item| decode_action(&item)).collect()
 }
 
 fn decode_action(node: &Node<'_>) -> Result<PinAction, ApiError> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_channel::mpsc::{SendError as SendEventError, Sender};
 use futures_util::future::poll_fn;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::body::ClientFunctions;
@@ -12,9 +13,9 @@ use crate::api::router::Call;
 use crate::api::search::chat::{self, ModelHits, ModelSearchError};
 use crate::api::uuids;
 use crate::app::App;
-use crate::chats::ChatSettings;
 use crate::chats::model::{SEARCH_FUNCTION, address, headers};
 use crate::chats::stream::{EventReader, FunctionCall, Heard, Listener, call_of_client, piece};
+use crate::chats::{ChatSettings, ChatSource};
 use crate::http::Method;
 use crate::metrics::Counter;
 use crate::outgoing::{Body, Deadlines, Request, SendError, Url};
@@ -51,27 +52,35 @@ struct TalkError {
     param: Option<String>,
 }
 
+/// An error as Mistral tells it; others put it below `error`.
+#[derive(Deserialize)]
+struct ModelError {
+    #[serde(rename = "type")]
+    kind: String,
+    code: Option<String>,
+    message: String,
+    param: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct NestedError {
+    error: ModelError,
+}
+
 impl TalkError {
     fn new(kind: &str, message: impl ToString) -> Self {
         Self { kind: kind.to_owned(), code: None, message: message.to_string(), param: None }
     }
 
-    /// From the body of a model's answer: an object below `error`, or at the top.
-    fn of_model(body: &[u8]) -> Self {
-        let Ok(body) = serde_json::from_slice::<Value>(body) else {
-            return Self::new("json_deserialize_error", String::from_utf8_lossy(body));
+    /// From the body of an answer that is no stream: the source's own error, or the body as it is.
+    fn of_model(body: &[u8], source: ChatSource) -> Self {
+        let told = match source {
+            ChatSource::Mistral => serde_json::from_slice(body),
+            _ => serde_json::from_slice(body).map(|NestedError { error }| error),
         };
-        let error = body.get("error").filter(|error| error.is_object()).unwrap_or(&body);
-        let text = |name: &str| match &error[name] {
-            Value::Null => None,
-            Value::String(text) => Some(text.clone()),
-            other => Some(other.to_string()),
-        };
-        match (text("type"), text("message")) {
-            (kind, Some(message)) => {
-                Self { kind: kind.unwrap_or_default(), code: text("code"), message, param: text("param") }
-            }
-            _ => Self::new("json_deserialize_error", body),
+        match told {
+            Ok(ModelError { kind, code, message, param }) => Self { kind, code, message, param },
+            Err(_) => Self::new("reqwest_error", String::from_utf8_lossy(body)),
         }
     }
 
@@ -163,7 +172,7 @@ impl Talk {
             return Ok(answer.body);
         }
         let body = answer.body.collect(ERROR_BYTES_MAX).await?;
-        Err(Ended::Told(TalkError::of_model(&body)))
+        Err(Ended::Told(TalkError::of_model(&body, self.settings.source)))
     }
 
     /// Makes the searches that the model asks for, and adds them with what they found to the conversation. `chunk` is the
@@ -270,15 +279,23 @@ mod tests {
 
     #[test]
     fn errors_of_models_are_told_in_their_words() {
-        let told = |body: &str| {
-            let error = TalkError::of_model(body.as_bytes());
+        let told = |source, body: &str| {
+            let error = TalkError::of_model(body.as_bytes(), source);
             (error.kind, error.code, error.message)
         };
-        let nested = r#"{"error": {"message": "no", "type": "refused", "param": null, "code": 7}}"#;
-        assert_eq!(told(nested), ("refused".into(), Some("7".into()), "no".into()));
-        let flat = r#"{"object": "error", "message": "slow", "type": "rate", "code": null}"#;
-        assert_eq!(told(flat), ("rate".into(), None, "slow".into()));
-        assert_eq!(told("<html>").0, "json_deserialize_error");
-        assert_eq!(told(r#"{"error": "x"}"#).0, "json_deserialize_error");
+        let nested = r#"{"error": {"message": "no", "type": "refused", "param": null, "code": "x"}}"#;
+        assert_eq!(told(ChatSource::OpenAi, nested), ("refused".into(), Some("x".into()), "no".into()));
+        let flat = r#"{"object": "error", "message": "slow", "type": "rate"}"#;
+        assert_eq!(told(ChatSource::Mistral, flat), ("rate".into(), None, "slow".into()));
+        let numbered = r#"{"error": {"message": "no", "type": "refused", "code": 7}}"#;
+        for (source, body) in [
+            (ChatSource::OpenAi, flat),
+            (ChatSource::Mistral, nested),
+            (ChatSource::AzureOpenAi, numbered),
+            (ChatSource::VLlm, r#"{"error": {"message": "no"}}"#),
+            (ChatSource::OpenAi, "<html>"),
+        ] {
+            assert_eq!(told(source, body), ("reqwest_error".into(), None, body.into()));
+        }
     }
 }
