@@ -11,9 +11,10 @@ use std::rc::Rc;
 
 use roaring::RoaringBitmap;
 
+use self::by_pieces::{ByPieces, Found};
 use super::plan::{RankPlan, SortBy, SortValue};
 use super::runs::Runs;
-use super::sort_source::SortSource;
+use super::sort_source::{PiecesOf, SortSource};
 use crate::facets::columns::{Cut, RingStep, RingWalk, ValueWalk, take_common};
 
 /// Documents whose values are read and sorted in one step.
@@ -26,6 +27,8 @@ const WALKED_ENTRIES: usize = if cfg!(test) { 3 } else { 64 };
 const FIRST_ENTRIES: usize = if cfg!(test) { 2 } else { 8 };
 /// A walk goes over one entry for so many candidates at most: even when it was for nothing, little is lost.
 const CANDIDATES_PER_ENTRY: u64 = 4;
+/// What it may take before pieces of the field are asked for, which tell where the candidates are.
+const UNGUIDED_ENTRIES: usize = if cfg!(test) { 4 } else { 512 };
 /// What rings may take in any case: to look through empty ones, however many candidates there are.
 const RINGS_ENTRIES: usize = if cfg!(test) { 300 } else { 1000 };
 /// Pieces of a group that are put together in one step.
@@ -71,6 +74,8 @@ struct Level {
 enum Way {
     /// The values of the next rule are walked.
     Walk(Walk),
+    /// The pieces of the next rule's field are gone through.
+    Pieces(ByPieces),
     /// The next rule is about distances, and rings are looked through.
     Rings(Rings),
     /// The values of all rules that are left are read.
@@ -82,6 +87,8 @@ struct Walk {
     walk: Option<ValueWalk>,
     /// What it may still take.
     budget: usize,
+    /// And after that, where there are no pieces.
+    rest: usize,
     /// What the next step takes.
     effort: usize,
     /// Values that were met, with the documents of which they are the best.
@@ -149,12 +156,29 @@ impl Groups {
                     self.add(sorts, Rc::new(docs), (plan, sorter, leading_sorts));
                 } else if level.docs.is_empty() {
                     self.levels.pop();
-                } else if walk.budget == 0 {
-                    level.way = Way::Read(Read::default());
-                } else {
+                } else if walk.budget > 0 {
                     walk.go_on(&mut level.docs, sorter)?;
+                } else {
+                    match sorter.pieces(&sorts[0], level.docs.len()) {
+                        PiecesOf::Held(pieces) => level.way = Way::Pieces(ByPieces::new(pieces)),
+                        PiecesOf::Later => {}
+                        PiecesOf::None if walk.rest > 0 => walk.budget = std::mem::take(&mut walk.rest),
+                        PiecesOf::None => level.way = Way::Read(Read::default()),
+                    }
                 }
             }
+            Way::Pieces(by) => match by.step(&mut level.docs, sorts, sorter)? {
+                Found::Nothing => {}
+                Found::OfValue(value, docs) => {
+                    let sorts = level.sorts.iter().cloned().chain([value]).collect();
+                    self.add(sorts, Rc::new(docs), (plan, sorter, leading_sorts));
+                }
+                Found::OfValues(values, docs) => {
+                    let sorts = level.sorts.iter().cloned().chain(values).collect();
+                    self.ready = Some(Group { docs: Rc::new(docs), sorts });
+                }
+                Found::End => drop(self.levels.pop()),
+            },
             Way::Rings(rings) if rings.ring.is_some() => {
                 if let Some((values, docs)) = rings.go_on(sorts, sorter)? {
                     level.docs -= &docs;
@@ -199,8 +223,11 @@ impl Groups {
         let budget = usize::try_from(docs.len() / CANDIDATES_PER_ENTRY).unwrap_or(usize::MAX);
         let way = if docs.len() <= READ_DOCS {
             Way::Read(Read::default())
+        } else if let Some(pieces) = sorter.held_pieces(by) {
+            Way::Pieces(ByPieces::new(pieces))
         } else if let Some(walk) = sorter.walk(by, self.from.as_ref().filter(|_| sorts.is_empty())) {
-            Way::Walk(Walk { walk: Some(walk), budget, effort: FIRST_ENTRIES, met: VecDeque::new() })
+            let unguided = budget.min(UNGUIDED_ENTRIES);
+            Way::Walk(Walk { rest: budget - unguided, ..Walk::new(walk, unguided) })
         } else if let Some(walk) = sorter.rings(by) {
             Way::Rings(Rings { walk, budget: budget.max(RINGS_ENTRIES), ring: None })
         } else {
@@ -215,9 +242,11 @@ impl Groups {
             match &mut level.way {
                 Way::Walk(walk) if !level.docs.is_empty() => walk.end(&mut level.docs),
                 Way::Walk(_) => {}
+                Way::Pieces(by) => level.way = Way::Walk(by.end(&mut level.docs)),
                 Way::Rings(_) => {
-                    let met = VecDeque::from([(SortValue::Missing, std::mem::take(&mut level.docs))]);
-                    level.way = Way::Walk(Walk { walk: None, budget: 0, effort: 0, met });
+                    let mut walk = Walk::ended();
+                    walk.end(&mut level.docs);
+                    level.way = Way::Walk(walk);
                 }
                 Way::Read(read) => read.next = None,
             }
@@ -241,10 +270,8 @@ impl Groups {
     pub fn discard(&mut self, count: usize) -> bool {
         let Some(level) = self.levels.last_mut() else { return false };
         let some_left = match &mut level.way {
-            Way::Walk(walk) => {
-                walk.met.truncate(walk.met.len().saturating_sub(count));
-                !walk.met.is_empty()
-            }
+            Way::Walk(walk) => walk.discard(count),
+            Way::Pieces(by) => by.discard(count),
             Way::Rings(rings) => rings.ring.as_mut().is_some_and(|ring| ring.read.runs.discard(count)),
             Way::Read(read) => read.runs.discard(count),
         };
@@ -261,6 +288,20 @@ impl Groups {
 }
 
 impl Walk {
+    fn new(walk: ValueWalk, budget: usize) -> Self {
+        Self { walk: Some(walk), budget, rest: 0, effort: FIRST_ENTRIES, met: VecDeque::new() }
+    }
+
+    /// One that meets nothing more.
+    fn ended() -> Self {
+        Self { walk: None, budget: 0, rest: 0, effort: 0, met: VecDeque::new() }
+    }
+
+    fn discard(&mut self, count: usize) -> bool {
+        self.met.truncate(self.met.len().saturating_sub(count));
+        !self.met.is_empty()
+    }
+
     /// Walks over some values, which leave their documents out of `docs`. Behind the last value are those that have none.
     fn go_on(&mut self, docs: &mut RoaringBitmap, sorter: &dyn SortSource) -> Result<(), String> {
         let met = &mut self.met;
@@ -391,5 +432,6 @@ fn by_pieces(sorts: &[SortBy], a: &Piece, b: &Piece) -> Ordering {
     by_values(sorts, a.sorts.iter(), b.sorts.iter()).then_with(|| a.docs.cmp(&b.docs))
 }
 
+mod by_pieces;
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,21 @@
 use roaring::RoaringBitmap;
 
 use super::plan::{SortBy, SortValue};
-use crate::facets::columns::{Cut, RingStep, RingWalk, ValueWalk};
+use futures_util::future::LocalBoxFuture;
+use storage_engine::vector::Pace;
+
+use crate::facets::columns::{Cut, PieceWalk, RingStep, RingWalk, ValueWalk};
 use crate::facets::distinct::GroupValue;
+
+/// The pieces of a criterion's values.
+pub enum PiecesOf {
+    /// There are some.
+    Held(PieceWalk),
+    /// There may be some once [`SortSource::prepare`] has made them.
+    Later,
+    /// There are none.
+    None,
+}
 
 /// The values that documents of a partition are sorted by.
 pub trait SortSource {
@@ -27,6 +40,24 @@ pub trait SortSource {
     ) -> Result<Option<usize>, String> {
         let _ = (walk, effort, value);
         Ok(None)
+    }
+
+    /// The pieces of the criterion's values, if they are at hand.
+    fn held_pieces(&self, by: &SortBy) -> Option<PieceWalk> {
+        let _ = by;
+        None
+    }
+
+    /// The pieces of the criterion's values, where a walk has met few of the documents and `unread` are left.
+    fn pieces(&self, by: &SortBy, unread: u64) -> PiecesOf {
+        let _ = (by, unread);
+        PiecesOf::None
+    }
+
+    /// Makes what was asked for, if anything was, which takes long. Fails like the other.
+    fn prepare<'a>(&'a self, pace: &'a dyn Pace) -> Option<LocalBoxFuture<'a, Result<(), String>>> {
+        let _ = pace;
+        None
     }
 
     /// Starts to look for documents in rings of the criterion's distance; `None` where there is none.

@@ -1,25 +1,61 @@
 //! Sort values, and those of distinct groups, out of the columns.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use futures_util::future::LocalBoxFuture;
+use futures_util::{FutureExt, TryFutureExt};
 use roaring::RoaringBitmap;
+use storage_engine::vector::Pace;
 
 use crate::facets::FacetSource;
-use crate::facets::columns::{Cut, DocValues, FieldValue, RingStep, RingWalk, ValueWalk};
+use crate::facets::columns::{ColumnError, Cut, DocValues, FieldValue, PieceWalk, RingStep, RingWalk, ValueWalk};
 use crate::facets::distinct::{GroupValue, group_values, groups_of};
 use crate::facets::geo::GeoPoint;
 use crate::facets::normalise::number_of_bits;
-use crate::ids::LocalDocId;
-use crate::rank::sort_source::SortSource;
+use crate::ids::{FieldId, LocalDocId};
+use crate::rank::sort_source::{PiecesOf, SortSource};
 use crate::rank::{SortBy, SortValue};
 
 /// Reads what orders the documents of a partition.
 pub struct ColumnSorter {
-    /// The partition.
-    pub source: Rc<dyn FacetSource>,
-    /// The field whose values make distinct groups.
-    pub distinct: Option<Arc<str>>,
+    source: Rc<dyn FacetSource>,
+    distinct: Option<Arc<str>>,
+    pieces: RefCell<Vec<AskedPieces>>,
+}
+
+/// Pieces of a field in a direction that were asked for.
+struct AskedPieces {
+    field: FieldId,
+    descending: bool,
+    state: PiecesState,
+}
+
+enum PiecesState {
+    /// They are to be made; so many documents are to be read without them.
+    Wanted(u64),
+    Made(Option<PieceWalk>),
+}
+
+impl ColumnSorter {
+    /// Reads from a partition. Documents are in distinct groups by their values of the field `distinct`.
+    pub fn new(source: Rc<dyn FacetSource>, distinct: Option<Arc<str>>) -> Self {
+        Self { source, distinct, pieces: RefCell::default() }
+    }
+
+    async fn make_pieces(&self, pace: &dyn Pace) -> Result<(), ColumnError> {
+        let columns = self.source.columns().held_by(self.source.resident_fields());
+        loop {
+            let wanted = self.pieces.borrow().iter().enumerate().find_map(|(at, asked)| match asked.state {
+                PiecesState::Wanted(unread) => Some((at, asked.field, asked.descending, unread)),
+                PiecesState::Made(_) => None,
+            });
+            let Some((at, field, descending, unread)) = wanted else { return Ok(()) };
+            let made = columns.piece_walk(field, descending, unread, pace).await?;
+            self.pieces.borrow_mut()[at].state = PiecesState::Made(made);
+        }
+    }
 }
 
 impl SortSource for ColumnSorter {
@@ -81,6 +117,33 @@ impl SortSource for ColumnSorter {
             FieldValue::String(text) => value(SortValue::Text(text), docs),
         };
         walk.step(self.source.columns(), effort, &mut found).map_err(|error| error.to_string())
+    }
+
+    fn held_pieces(&self, by: &SortBy) -> Option<PieceWalk> {
+        let SortBy::Field { name, descending } = by else { return None };
+        let columns = self.source.columns().held_by(self.source.resident_fields());
+        columns.held_pieces(self.source.fields().id(name)?, *descending)
+    }
+
+    fn pieces(&self, by: &SortBy, unread: u64) -> PiecesOf {
+        let SortBy::Field { name, descending } = by else { return PiecesOf::None };
+        let Some(field) = self.source.fields().id(name) else { return PiecesOf::None };
+        let mut pieces = self.pieces.borrow_mut();
+        match pieces.iter().find(|asked| asked.field == field && asked.descending == *descending) {
+            Some(AskedPieces { state: PiecesState::Made(Some(made)), .. }) => PiecesOf::Held(made.clone()),
+            // Who asks twice does not let them be made.
+            Some(_) => PiecesOf::None,
+            None => {
+                pieces.push(AskedPieces { field, descending: *descending, state: PiecesState::Wanted(unread) });
+                PiecesOf::Later
+            }
+        }
+    }
+
+    fn prepare<'a>(&'a self, pace: &'a dyn Pace) -> Option<LocalBoxFuture<'a, Result<(), String>>> {
+        let is_wanted = |asked: &AskedPieces| matches!(asked.state, PiecesState::Wanted(_));
+        let is_any = self.pieces.borrow().iter().any(is_wanted);
+        is_any.then(|| self.make_pieces(pace).map_err(|error| error.to_string()).boxed_local())
     }
 
     fn rings(&self, by: &SortBy) -> Option<RingWalk> {

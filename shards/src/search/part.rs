@@ -240,7 +240,7 @@ async fn rank(
     doing("rank");
     let mut expired = by_words && question.time_left.is_zero() && ranker.has_rules();
     let part = if let Some(query) = &question.plan.vector {
-        let sorter = ColumnSorter { source: partition.clone(), distinct: question.distinct.clone() };
+        let sorter = ColumnSorter::new(partition.clone(), question.distinct.clone());
         let pace = SearchPace::new(pacer, deadline);
         let (plan, filtered) = (&question.plan, question.filter.is_some());
         let ranking = VectorRanking { partition: &partition, sorter: &sorter, plan, query, filtered, pace: &pace };
@@ -251,6 +251,7 @@ async fn rank(
         // Without rules there is nothing to leave out.
         let ranks = ranker.has_rules();
         while !expired && ranker.step() {
+            ranker.prepare(pacer).await.map_err(SearchError::Partition)?;
             pause(pacer).await;
             expired = ranks && pacer.now() > deadline;
         }
@@ -399,7 +400,7 @@ async fn ranker(
         None => None,
     };
     let within = filtered.as_deref().unwrap_or_else(|| TermSource::documents(&**partition));
-    let sorter = Rc::new(ColumnSorter { source: partition.clone(), distinct: question.distinct.clone() });
+    let sorter = Rc::new(ColumnSorter::new(partition.clone(), question.distinct.clone()));
     let (number, count) = partition.place();
     let own = question.pinned.iter().filter(|doc| doc.partition(count) == number);
     let pinned = &own.map(|doc| doc.local(count).0).collect::<RoaringBitmap>() & within;

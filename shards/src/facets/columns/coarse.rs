@@ -1,7 +1,7 @@
 //! The documents of long stretches of the columns' trees, kept in memory as long as the epoch lasts.
 //!
 //! A range over a field of a million numbers meets as many entries, most of which have one document. Once ranges have read many
-//! entries of a field, its documents are kept in pieces of thousands of entries: a range takes those that lie wholly within it as
+//! entries of a field, its documents are kept in pieces of a thousand entries: a range takes those that lie wholly within it as
 //! they are and reads no more than the rest of the two at its ends.
 
 use std::cell::RefCell;
@@ -21,9 +21,9 @@ use super::store::ColumnError;
 use crate::runtime::pause_at;
 
 /// Entries of a piece, about.
-const PIECE_ENTRIES: usize = if cfg!(test) { 3 } else { 4096 };
+const PIECE_ENTRIES: usize = if cfg!(test) { 3 } else { 1024 };
 /// Documents of a piece, about: where values have many, pieces have fewer entries.
-const PIECE_DOCUMENTS: u64 = if cfg!(test) { 8 } else { 8192 };
+const PIECE_DOCUMENTS: u64 = if cfg!(test) { 8 } else { 4096 };
 /// Entries that ranges read before pieces are first made.
 const READ_MIN: u64 = if cfg!(test) { 10 } else { 1 << 16 };
 /// Pieces are made of so many times as many entries as were read, at most: of a field with more of them later.
@@ -73,6 +73,14 @@ impl CoarseColumns {
             held.bytes -= pieces.bytes;
         }
         true
+    }
+
+    /// The pieces, if they are held.
+    pub fn held(&self, (tree, prefix): (TreeId, &[u8])) -> Option<Rc<Pieces>> {
+        match self.0.borrow().by_prefix.get(&(tree.0, Box::from(prefix)))? {
+            State::Held(pieces) => Some(pieces.clone()),
+            State::Read(..) | State::Left => None,
+        }
     }
 
     /// The pieces, if they are held or worth making.

@@ -164,7 +164,7 @@ impl Columns<'_> {
     }
 
     /// The pieces of a field's values of one kind, if they are held or worth making.
-    async fn pieces(
+    pub(super) async fn pieces(
         &self,
         tree: TreeId,
         field: FieldId,

@@ -54,6 +54,12 @@ impl ValueWalk {
         Self { field, descending, tree, from, current: Vec::new(), documents: RoaringBitmap::new() }
     }
 
+    /// At a key of a tree, or before it downwards; at the first value of this tree where none is given.
+    pub(super) fn at(field: FieldId, descending: bool, tree: TreeId, key: Option<&[u8]>) -> Self {
+        let from = key.map_or_else(|| start(field, descending), <[u8]>::to_vec);
+        Self { tree: Some(tree), from, ..Self::new(field, descending) }
+    }
+
     /// At a cut.
     pub fn from(field: FieldId, descending: bool, cut: &Cut) -> Self {
         let (tree, from) = match &cut.0 {

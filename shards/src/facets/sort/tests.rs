@@ -269,12 +269,12 @@ proptest! {
         fields in proptest::sample::subsequence(vec!["x", "y", "none"], 1..3).prop_shuffle(),
         directions in any::<(bool, bool)>(),
         limit in 0..30usize,
-        skip in 0..4u32,
+        (skip, first) in (0..4u32, 0..20u32),
         is_search: bool,
     ) {
         let documents = documents.into_iter().map(|members| Value::Object(members.into_iter().collect()));
         let facets = Facets::with(filterable(&["x", "y", "none"]), documents);
-        let candidates: RoaringBitmap = facets.documents.iter().filter(|document| document % 4 != skip).collect();
+        let candidates: RoaringBitmap = facets.documents.iter().filter(|document| document % 4 != skip && *document >= first).collect();
         let mode = if is_search { SortMode::Search } else { SortMode::Documents };
         let chosen: Vec<_> = fields.iter().copied().zip([directions.0, directions.1]).collect();
         let criteria: Vec<_> = chosen.iter().map(|(field, descending)| SortCriterion::field(*field, *descending)).collect();
@@ -297,8 +297,16 @@ proptest! {
         let read = block_on(top::read(&keys::KeyReader::new(&facets, &criteria), &candidates, limit, (mode, &Unpaced))).expect("memory does not fail");
         let numbers = |page: &[(SortKeys, LocalDocId)]| page.iter().map(|(_, document)| document.0).collect::<Vec<_>>();
         prop_assert_eq!(numbers(&read), expected);
-        if let Some(walked) = block_on(top::walk(&facets, &criteria, &candidates, limit, (mode, &Unpaced))).expect("memory does not fail") {
-            prop_assert_eq!(walked, read);
+        // Without pieces of the field, and with them.
+        for unread in [0, 1000] {
+            if let Some(field) = facets.fields.id(chosen[0].0) {
+                let held = facets.columns().held_by(facets.resident_fields());
+                block_on(held.piece_walk(field, chosen[0].1, unread, &Unpaced)).expect("memory does not fail");
+            }
+            let walked = block_on(top::walk(&facets, &criteria, &candidates, limit, (mode, &Unpaced)));
+            if let Some(walked) = walked.expect("memory does not fail") {
+                prop_assert_eq!(&walked, &read);
+            }
         }
         if mode == SortMode::Search {
             let keys = sort_keys(&facets, &criteria, candidates.iter().map(LocalDocId)).expect("memory does not fail");

@@ -11,11 +11,15 @@ use super::keys::{KeyReader, SortKey, SortKeys, Target};
 use crate::facets::columns::{ColumnError, Columns, Cut, FieldOrder, FieldValue, Flag, Mark, take_common};
 use crate::facets::source::FacetSource;
 use crate::ids::{FieldId, LocalDocId};
+use crate::runtime::pause_at;
 
 /// Up to this many candidates their keys are read one by one in any case.
 const READ_CANDIDATES: u64 = 1000;
 /// Documents read between two looks at whether others wait.
 const DOCUMENTS_PER_LOOK: usize = 32;
+
+/// Pieces of a field that are passed over between two such looks.
+const PIECES_PER_LOOK: usize = 4;
 
 /// How documents with several values, or with none, are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +98,19 @@ pub(super) async fn walk(
 ) -> Result<Option<Vec<(SortKeys, LocalDocId)>>, ColumnError> {
     let (first, rest) = KeyReader::new(source, criteria).split_first();
     let Some((Target::Field(Some(field)), descending)) = first else { return Ok(None) };
-    let columns = source.columns();
-    let walk = Walk { columns, field, descending, behind: None, candidates, rest, limit, mode };
+    let columns = source.columns().held_by(source.resident_fields());
+    let (mut cut, none) = (None, RoaringBitmap::new());
+    // A filter may have left out the documents that come first.
+    if candidates.len() < source.documents().len()
+        && let Some(mut pieces) = columns.piece_walk(field, descending, 0, pace).await?
+    {
+        while pieces.seek(candidates, PIECES_PER_LOOK).is_some_and(|found| found.is_empty()) {
+            pause_at(0, 1, pace).await;
+        }
+        cut = pieces.cut()?;
+    }
+    let behind = cut.as_ref().map(|cut| (cut, &none));
+    let walk = Walk { columns, field, descending, behind, candidates, rest, limit, mode };
     walk.run(pace).await.map(Some)
 }
 
@@ -226,17 +241,23 @@ impl Walk<'_> {
         let (columns, order, descending) = (self.columns, (self.field, self.descending), self.descending);
         let from = self.behind.map(|(cut, _)| cut);
         let mut met = Met { groups: Vec::new(), remaining: self.remaining(false), missing: wanted };
-        let mut visit =
-            |bits: &u64, documents: RoaringBitmap| Ok(met.take(SortKey::of_bits(*bits, descending), documents));
+        let mut values = 0;
+        let mut visit = |bits: &u64, documents: RoaringBitmap| {
+            values += 1;
+            Ok(met.take(SortKey::of_bits(*bits, descending), documents))
+        };
         columns.walk_numbers(order, from, &mut visit, pace).await?;
         if self.mode == SortMode::Documents {
             met.remaining = self.remaining(true);
         }
         if met.missing > 0 {
-            let mut visit =
-                |value: &str, documents: RoaringBitmap| Ok(met.take(SortKey::string(value, descending), documents));
+            let mut visit = |value: &str, documents: RoaringBitmap| {
+                values += 1;
+                Ok(met.take(SortKey::string(value, descending), documents))
+            };
             columns.walk_strings(order, from, &mut visit, pace).await?;
         }
+        columns.add_walked(self.field, values);
         if met.missing == 0 {
             return Ok((met.groups, false));
         }

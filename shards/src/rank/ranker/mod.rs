@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use ahash::AHashSet;
 use roaring::RoaringBitmap;
+use storage_engine::vector::Pace;
 
 use self::select::SelectWork;
 use super::bucket::{BucketWork, Found, Order, Taken};
@@ -227,6 +228,14 @@ impl Ranker {
                 true
             }
             None => false,
+        }
+    }
+
+    /// Makes what the next step is better done with, if there is such, which takes longer than a step.
+    pub async fn prepare(&self, pace: &dyn Pace) -> Result<(), String> {
+        match self.sorter.prepare(pace) {
+            Some(making) => making.await,
+            None => Ok(()),
         }
     }
 

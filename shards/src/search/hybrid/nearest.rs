@@ -88,6 +88,8 @@ impl VectorRanking<'_> {
                 read += RUN_DOCS;
                 if read >= self.plan.wanted.min(LATE_DOCS) && self.pace.stopped() {
                     groups.end_reading();
+                } else if let Some(making) = self.sorter.prepare(self.pace) {
+                    making.await.map_err(SearchError::Partition)?;
                 }
                 pause(self.pace).await;
             }

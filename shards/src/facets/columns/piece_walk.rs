@@ -1,0 +1,132 @@
+//! Finds the next of some documents in the order of a sort, by the pieces that columns are kept in, see [`coarse`].
+//!
+//! [`coarse`]: super::coarse
+
+use std::rc::Rc;
+
+use roaring::RoaringBitmap;
+use storage_engine::vector::Pace;
+
+use super::coarse::Pieces;
+use super::cuts::Cut;
+use super::keys;
+use super::reader::Columns;
+use super::store::ColumnError;
+use super::value_walk::{ValueWalk, value_of};
+use crate::ids::FieldId;
+use crate::partition::trees::{FACET_NUMBERS, FACET_STRINGS};
+
+/// Entries that are read in the time in which a document's values are looked up, at least.
+const ENTRIES_PER_DOCUMENT: u64 = if cfg!(test) { 1 } else { 4 };
+
+/// The pieces of a field's values in the order of a sort: numbers, then strings.
+#[derive(Clone)]
+pub struct PieceWalk {
+    field: FieldId,
+    descending: bool,
+    numbers: Rc<Pieces>,
+    strings: Rc<Pieces>,
+    /// How many pieces were passed over.
+    passed: usize,
+}
+
+impl PieceWalk {
+    /// Passes over pieces that have none of the documents, up to `count` of them. Gives those that the next piece has, which is
+    /// not passed over; none where it has none either. `None` behind the last piece.
+    pub fn seek(&mut self, documents: &RoaringBitmap, count: usize) -> Option<RoaringBitmap> {
+        for _ in 0..count {
+            let found = self.here()? & documents;
+            if !found.is_empty() {
+                return Some(found);
+            }
+            self.passed += 1;
+        }
+        self.here().map(|piece| piece & documents)
+    }
+
+    /// How many pieces were passed over.
+    pub fn passed(&self) -> usize {
+        self.passed
+    }
+
+    /// The documents of the next piece.
+    pub fn here(&self) -> Option<&RoaringBitmap> {
+        let (pieces, at) = self.place();
+        (at < pieces.len()).then(|| pieces.get(at).1)
+    }
+
+    /// A walk over the values from the next piece on.
+    pub fn values(&self) -> ValueWalk {
+        let tree = if self.passed < self.numbers.len() { FACET_NUMBERS } else { FACET_STRINGS };
+        let (pieces, at) = self.place();
+        // Downwards a walk begins before a key.
+        let from = if self.descending { at.wrapping_add(1) } else { at };
+        let from = (from < pieces.len()).then(|| pieces.get(from).0);
+        ValueWalk::at(self.field, self.descending, tree, from)
+    }
+
+    /// Where the next piece begins in the order; `None` before the first of all.
+    ///
+    /// # Errors
+    /// [`ColumnError`].
+    pub fn cut(&self) -> Result<Option<Cut>, ColumnError> {
+        let (pieces, at) = self.place();
+        let (tree, key) = match (self.passed, self.descending) {
+            (0, _) => return Ok(None),
+            _ if at >= pieces.len() => return Ok(Some(Cut(None))),
+            (passed, false) if passed < self.numbers.len() => (FACET_NUMBERS, pieces.get(at).0),
+            (_, false) => (FACET_STRINGS, pieces.get(at).0),
+            // Behind the least number.
+            (passed, true) if passed == self.numbers.len() => (FACET_NUMBERS, self.numbers.get(0).0),
+            (passed, true) if passed < self.numbers.len() => (FACET_NUMBERS, pieces.get(at + 1).0),
+            (_, true) => (FACET_STRINGS, pieces.get(at + 1).0),
+        };
+        Ok(Some(Cut(Some(value_of(tree, key)?))))
+    }
+
+    /// The next piece's place among those of its kind; beyond them behind the last.
+    fn place(&self) -> (&Pieces, usize) {
+        let (pieces, at) = match self.passed.checked_sub(self.numbers.len()) {
+            Some(at) => (&self.strings, at),
+            None => (&self.numbers, self.passed),
+        };
+        let at = if self.descending { (pieces.len().wrapping_sub(1)).wrapping_sub(at) } else { at };
+        (pieces, at)
+    }
+}
+
+impl Columns<'_> {
+    /// The pieces of a field, where they are held.
+    pub fn held_pieces(&self, field: FieldId, descending: bool) -> Option<PieceWalk> {
+        let (resident, prefix) = (self.resident?, keys::field(field));
+        let numbers = resident.coarse.held((FACET_NUMBERS, &prefix))?;
+        let strings = resident.coarse.held((FACET_STRINGS, &prefix))?;
+        Some(PieceWalk { field, descending, numbers, strings, passed: 0 })
+    }
+
+    /// Tells that a walk has read so many values of a field.
+    pub fn add_walked(&self, field: FieldId, values: u64) {
+        if let Some(resident) = self.resident {
+            let prefix = keys::field(field);
+            [FACET_NUMBERS, FACET_STRINGS].iter().for_each(|tree| resident.coarse.add_read((*tree, &prefix), values));
+        }
+    }
+
+    /// The pieces of a field, where they are held or worth making: that a sort would read the values of `unread` documents may be why
+    /// they are.
+    ///
+    /// # Errors
+    /// [`ColumnError`].
+    pub async fn piece_walk(
+        &self,
+        field: FieldId,
+        descending: bool,
+        unread: u64,
+        pace: &dyn Pace,
+    ) -> Result<Option<PieceWalk>, ColumnError> {
+        let unread = unread.saturating_mul(ENTRIES_PER_DOCUMENT);
+        let Some(numbers) = self.pieces(FACET_NUMBERS, field, unread, pace).await? else { return Ok(None) };
+        let Some(strings) = self.pieces(FACET_STRINGS, field, unread, pace).await? else { return Ok(None) };
+        Ok(Some(PieceWalk { field, descending, numbers, strings, passed: 0 }))
+    }
+}
