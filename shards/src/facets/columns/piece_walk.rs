@@ -19,6 +19,11 @@ use crate::partition::trees::{FACET_NUMBERS, FACET_STRINGS};
 /// Entries that are read in the time in which a document's values are looked up, at least.
 const ENTRIES_PER_DOCUMENT: u64 = if cfg!(test) { 1 } else { 4 };
 
+/// Pieces of which the documents are compared with those looked for as they are.
+const PLAIN_PIECES: usize = if cfg!(test) { 1 } else { 2 };
+/// Of more documents most containers are bitmaps, which tell at once whether they have one.
+const SOUGHT_MAX: u64 = 1 << 18;
+
 /// The pieces of a field's values in the order of a sort: numbers, then strings.
 #[derive(Clone)]
 pub struct PieceWalk {
@@ -28,20 +33,37 @@ pub struct PieceWalk {
     strings: Rc<Pieces>,
     /// How many pieces were passed over.
     passed: usize,
+    /// The documents that are looked for, a bit each, once some pieces had none; perhaps others that have been found.
+    sought: Vec<u64>,
 }
 
 impl PieceWalk {
     /// Passes over pieces that have none of the documents, up to `count` of them. Gives those that the next piece has, which is
-    /// not passed over; none where it has none either. `None` behind the last piece.
+    /// not passed over; none where it may have none either. `None` behind the last piece. Each time only documents of the time
+    /// before may be given.
     pub fn seek(&mut self, documents: &RoaringBitmap, count: usize) -> Option<RoaringBitmap> {
-        for _ in 0..count {
-            let found = self.here()? & documents;
-            if !found.is_empty() {
-                return Some(found);
+        for at in 0..count {
+            if at == PLAIN_PIECES && self.sought.is_empty() && documents.len() <= SOUGHT_MAX {
+                self.sought = bits_of(documents);
+            }
+            let here = self.here()?;
+            if self.may_have(here) {
+                let found = here & documents;
+                if !found.is_empty() {
+                    return Some(found);
+                }
             }
             self.passed += 1;
         }
-        self.here().map(|piece| piece & documents)
+        self.here().map(|_| RoaringBitmap::new())
+    }
+
+    /// Whether a piece has documents that are looked for. Of a small set in a large one roaring bitmaps read both.
+    fn may_have(&self, piece: &RoaringBitmap) -> bool {
+        let is_sought = |document: u32| {
+            self.sought.get(document as usize / 64).is_some_and(|word| word >> (document % 64) & 1 == 1)
+        };
+        self.sought.is_empty() || piece.iter().any(is_sought)
     }
 
     /// How many pieces were passed over.
@@ -95,13 +117,20 @@ impl PieceWalk {
     }
 }
 
+/// A bit for each document up to the last.
+fn bits_of(documents: &RoaringBitmap) -> Vec<u64> {
+    let mut bits = vec![0; documents.max().map_or(0, |last| last as usize / 64 + 1)];
+    documents.iter().for_each(|document| bits[document as usize / 64] |= 1 << (document % 64));
+    bits
+}
+
 impl Columns<'_> {
     /// The pieces of a field, where they are held.
     pub fn held_pieces(&self, field: FieldId, descending: bool) -> Option<PieceWalk> {
         let (resident, prefix) = (self.resident?, keys::field(field));
         let numbers = resident.coarse.held((FACET_NUMBERS, &prefix))?;
         let strings = resident.coarse.held((FACET_STRINGS, &prefix))?;
-        Some(PieceWalk { field, descending, numbers, strings, passed: 0 })
+        Some(PieceWalk { field, descending, numbers, strings, passed: 0, sought: Vec::new() })
     }
 
     /// Tells that a walk has read so many values of a field.
@@ -127,6 +156,6 @@ impl Columns<'_> {
         let unread = unread.saturating_mul(ENTRIES_PER_DOCUMENT);
         let Some(numbers) = self.pieces(FACET_NUMBERS, field, unread, pace).await? else { return Ok(None) };
         let Some(strings) = self.pieces(FACET_STRINGS, field, unread, pace).await? else { return Ok(None) };
-        Ok(Some(PieceWalk { field, descending, numbers, strings, passed: 0 }))
+        Ok(Some(PieceWalk { field, descending, numbers, strings, passed: 0, sought: Vec::new() }))
     }
 }

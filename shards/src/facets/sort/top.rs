@@ -19,7 +19,7 @@ const READ_CANDIDATES: u64 = 1000;
 const DOCUMENTS_PER_LOOK: usize = 32;
 
 /// Pieces of a field that are passed over between two such looks.
-const PIECES_PER_LOOK: usize = 4;
+const PIECES_PER_LOOK: usize = 32;
 
 /// How documents with several values, or with none, are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
