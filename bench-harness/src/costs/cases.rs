@@ -50,6 +50,14 @@ pub const CASES: &[Case] = &[
         "sort, half pass a filter",
         |n| json!({"filter": format!("group < {}", half(n)), "sort": [format!("size:{}", direction(n))]}),
     ),
+    search(
+        "sort, first values filtered out",
+        |n| json!({"filter": format!("size > {}", n * 20_000_000), "sort": ["size:asc"], "limit": 20}),
+    ),
+    search(
+        "sort by strings, a prefix passes",
+        |n| json!({"filter": format!("name STARTS WITH {}", &prefix(n)[..1]), "sort": [format!("name:{}", direction(n))]}),
+    ),
     search("geo sort", |n| json!({"sort": [format!("_geoPoint({}, {}):asc", n * 3, n * 7)]})),
     search(
         "geo sort, 1 of 20 passes",
@@ -100,5 +108,10 @@ pub const CASES: &[Case] = &[
         name: "documents, sorted, at 100,000",
         route: "documents/fetch",
         body: |n| json!({"sort": [format!("size:{}", direction(n))], "offset": 100_000 + n}),
+    },
+    Case {
+        name: "documents, first filtered out",
+        route: "documents/fetch",
+        body: |n| json!({"filter": format!("size > {}", n * 20_000_000), "sort": ["size:asc"]}),
     },
 ];
