@@ -70,7 +70,8 @@ impl Taken {
         self.0.into_iter()
     }
 
-    fn has(&self, values: &[GroupValue]) -> bool {
+    /// Whether any of the values is taken.
+    pub fn has(&self, values: &[GroupValue]) -> bool {
         values.iter().any(|value| self.0.contains(value))
     }
 }

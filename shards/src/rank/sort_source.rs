@@ -77,4 +77,10 @@ pub trait SortSource {
         let _ = docs;
         Ok(None)
     }
+
+    /// The documents of a distinct group. Fails like the other.
+    fn group_members(&self, value: &GroupValue) -> Result<RoaringBitmap, String> {
+        let _ = value;
+        Ok(RoaringBitmap::new())
+    }
 }

@@ -1,10 +1,12 @@
 //! Ranking over the naive index: the documented example, rules one by one, and any number of partitions.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use charabia::{Tokenizer, TokenizerBuilder};
 use futures_lite::future::block_on;
+use roaring::RoaringBitmap;
 use serde_json::{Value, json};
 use storage_engine::vector::Unpaced;
 
@@ -15,6 +17,7 @@ use super::rules::RuleList;
 use super::score::Scorer;
 use super::score_facts::ScoreFacts;
 use super::sort_source::SortSource;
+use crate::facets::distinct::GroupValue;
 use crate::fields::FieldsMap;
 use crate::ids::PartitionNo;
 use crate::query::context::normalise_synonyms;
@@ -286,6 +289,40 @@ fn documents_without_a_path_are_lost_but_counted() {
     assert_eq!(search.run("red fox"), (vec![(100, 1.0)], 2));
     search.settings.ranking_rules = vec![];
     assert_eq!(search.ids("red fox"), [100, 101]);
+}
+
+/// Documents in five distinct groups; counts how many are asked for theirs.
+#[derive(Default)]
+struct Grouped(Cell<usize>);
+
+impl SortSource for Grouped {
+    fn sort_values(&self, _: &SortBy, docs: &[u32]) -> Result<Vec<SortValue>, String> {
+        Ok(vec![SortValue::Missing; docs.len()])
+    }
+
+    fn group_values(&self, docs: &[u32]) -> Result<Option<Vec<Vec<GroupValue>>>, String> {
+        self.0.set(self.0.get() + docs.len());
+        Ok(Some(docs.iter().map(|doc| vec![GroupValue::Number(u64::from(doc % 5))]).collect()))
+    }
+
+    fn group_members(&self, value: &GroupValue) -> Result<RoaringBitmap, String> {
+        let is_member = |doc: &u32| GroupValue::Number(u64::from(doc % 5)) == *value;
+        Ok((0..1000).filter(is_member).collect())
+    }
+}
+
+/// All documents of a group were once read to be left out, one by one.
+#[test]
+fn documents_of_taken_groups_are_not_read() {
+    let plan = Arc::new(RankPlan { wanted: 10, one_per_group: true, ..RankPlan::default() });
+    let source: Rc<dyn TermSource> = Rc::new(NaiveSource::default());
+    let (node_docs, sorter) = (Rc::new(NodeDocs::new(plan.clone(), source.clone())), Rc::new(Grouped::default()));
+    let within = (0..1000).collect();
+    let mut ranker = Ranker::new(plan, source, node_docs, sorter.clone(), &within, (PartitionNo(0), 1));
+    while ranker.step() {}
+    let part = ranker.finish(false).unwrap();
+    assert_eq!(part.docs.iter().map(|ranked| ranked.doc.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert!(part.complete && sorter.0.get() < 30, "{}", sorter.0.get());
 }
 
 mod partitions {

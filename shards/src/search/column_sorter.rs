@@ -11,7 +11,7 @@ use storage_engine::vector::Pace;
 
 use crate::facets::FacetSource;
 use crate::facets::columns::{ColumnError, Cut, DocValues, FieldValue, PieceWalk, RingStep, RingWalk, ValueWalk};
-use crate::facets::distinct::{GroupValue, group_values, groups_of};
+use crate::facets::distinct::{GroupValue, group_members, group_values, groups_of};
 use crate::facets::geo::GeoPoint;
 use crate::facets::normalise::number_of_bits;
 use crate::ids::{FieldId, LocalDocId};
@@ -73,6 +73,11 @@ impl SortSource for ColumnSorter {
             None => Ok(()),
         };
         read.map(|()| Some(groups)).map_err(|error| error.to_string())
+    }
+
+    fn group_members(&self, value: &GroupValue) -> Result<RoaringBitmap, String> {
+        let Some(field) = &self.distinct else { return Ok(RoaringBitmap::new()) };
+        group_members(&*self.source, field, value).map_err(|error| error.to_string())
     }
 
     fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Result<Vec<SortValue>, String> {

@@ -29,6 +29,9 @@ use crate::query::TermSource;
 /// Documents put into order in one step.
 const SETTLED_DOCS: usize = if cfg!(test) { 2 } else { 256 };
 
+/// The least number of documents without further order of which the distinct groups are read in one step.
+const PLAIN_DOCS_MIN: usize = if cfg!(test) { 2 } else { 8 };
+
 /// What one partition answers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankedPart {
@@ -78,6 +81,10 @@ pub struct Ranker {
     taken: Taken,
     facts: ScoreFacts,
     profiles: AHashSet<u64>,
+    /// Documents that surely are of a taken group, as far as they are kept out of reading.
+    excluded: RoaringBitmap,
+    /// How many documents of a group without further order are read in the next step, where one of each distinct group is wanted.
+    plain_docs: usize,
     /// Whether a document of several groups was met.
     several_groups: bool,
     /// Whether documents that can be returned were left out.
@@ -138,6 +145,8 @@ impl Ranker {
             taken: Taken::default(),
             facts: ScoreFacts::default(),
             profiles: AHashSet::new(),
+            excluded: RoaringBitmap::new(),
+            plain_docs: PLAIN_DOCS_MIN,
             several_groups: false,
             cut: false,
             fault: None,
@@ -329,8 +338,11 @@ impl Ranker {
         self.leading_sorts < self.plan.rules.rules.len()
     }
 
-    fn start_group(&mut self, group: Group) {
+    fn start_group(&mut self, mut group: Group) {
         if !self.has_graph_rules() {
+            if !self.excluded.is_empty() {
+                group.docs = Rc::new(&*group.docs - &self.excluded);
+            }
             self.plain = Some((group, 0));
             return;
         }
@@ -365,18 +377,33 @@ impl Ranker {
     }
 
     /// Takes some documents of a group that is in order as it is.
-    fn take_plain(&mut self, group: Group, from: u32) {
-        let whole = self.plan.whole_buckets;
+    fn take_plain(&mut self, mut group: Group, from: u32) {
+        let (whole, by_groups) = (self.plan.whole_buckets, self.plan.one_per_group);
         let room = self.plan.wanted.saturating_sub(self.out.len()).saturating_add(1);
-        let count = if whole || self.plan.one_per_group { SETTLED_DOCS } else { room.min(SETTLED_DOCS) };
+        let count = match (by_groups, whole) {
+            (true, _) => self.plain_docs,
+            (false, true) => SETTLED_DOCS,
+            (false, false) => room.min(SETTLED_DOCS),
+        };
         let docs: Vec<u32> = group.docs.range(from..).take(count).collect();
         let Some(values) = self.group_values(&docs) else { return };
         let next = docs.last().filter(|_| docs.len() == count).and_then(|last| last.checked_add(1));
+        let (met, before) = (docs.len(), self.out.len());
+        let mut groups: Vec<GroupValue> = Vec::new();
         for (doc, values) in docs.into_iter().zip(values) {
-            if !self.plan.one_per_group || self.taken.admit(&values) {
+            if by_groups {
+                groups.extend_from_slice(&values);
+            }
+            if !by_groups || self.taken.admit(&values) {
                 let (doc, sorts) = (self.global(doc), group.sorts.clone());
                 self.out.push(Found { doc: RankedDoc { doc, costs: Costs::new(), sorts, skipped: false }, values });
             }
+        }
+        if by_groups && (self.out.len() - before) * 2 < met {
+            self.exclude(groups, &mut group);
+            self.plain_docs = PLAIN_DOCS_MIN;
+        } else if by_groups {
+            self.plain_docs = (self.plain_docs * 2).min(SETTLED_DOCS);
         }
         if let Some(next) = next {
             // One document more than wanted says that the answer is not complete.
@@ -386,5 +413,21 @@ impl Ranker {
                 self.cut = true;
             }
         }
+    }
+
+    /// Keeps the documents of those of the distinct groups that are surely taken out of what is still read: most of what was read
+    /// last were such.
+    fn exclude(&mut self, mut groups: Vec<GroupValue>, from: &mut Group) {
+        groups.sort_unstable();
+        groups.dedup();
+        let mut members = RoaringBitmap::new();
+        for value in groups.iter().filter(|value| self.taken.has(std::slice::from_ref(*value))) {
+            match self.sorter.group_members(value) {
+                Ok(of_value) => members |= of_value,
+                Err(fault) => self.fault = Some(fault),
+            }
+        }
+        from.docs = Rc::new(&*from.docs - &members);
+        self.excluded |= members;
     }
 }
