@@ -14,7 +14,7 @@ use roaring::RoaringBitmap;
 use self::by_pieces::{ByPieces, Found};
 use super::plan::{RankPlan, SortBy, SortValue};
 use super::runs::Runs;
-use super::sort_source::{PiecesOf, SortSource};
+use super::sort_source::SortSource;
 use crate::facets::columns::{Cut, RingStep, RingWalk, ValueWalk, take_common};
 
 /// Documents whose values are read and sorted in one step.
@@ -151,20 +151,16 @@ impl Groups {
         match &mut level.way {
             Way::Walk(walk) => {
                 if let Some((value, docs)) = walk.met.pop_front() {
-                    let mut sorts = level.sorts.clone();
-                    sorts.push(value);
+                    let sorts = level.sorts.iter().cloned().chain([value]).collect();
                     self.add(sorts, Rc::new(docs), (plan, sorter, leading_sorts));
                 } else if level.docs.is_empty() {
                     self.levels.pop();
                 } else if walk.budget > 0 {
                     walk.go_on(&mut level.docs, sorter)?;
-                } else {
-                    match sorter.pieces(&sorts[0], level.docs.len()) {
-                        PiecesOf::Held(pieces) => level.way = Way::Pieces(ByPieces::new(pieces)),
-                        PiecesOf::Later => {}
-                        PiecesOf::None if walk.rest > 0 => walk.budget = std::mem::take(&mut walk.rest),
-                        PiecesOf::None => level.way = Way::Read(Read::default()),
-                    }
+                } else if let Some(pieces) = sorter.pieces(&sorts[0]) {
+                    level.way = Way::Pieces(ByPieces::new(pieces));
+                } else if !sorter.want_pieces(&sorts[0], level.docs.len()) {
+                    level.way.go_on_without_pieces();
                 }
             }
             Way::Pieces(by) => match by.step(&mut level.docs, sorts, sorter)? {
@@ -223,7 +219,7 @@ impl Groups {
         let budget = usize::try_from(docs.len() / CANDIDATES_PER_ENTRY).unwrap_or(usize::MAX);
         let way = if docs.len() <= READ_DOCS {
             Way::Read(Read::default())
-        } else if let Some(pieces) = sorter.held_pieces(by) {
+        } else if let Some(pieces) = sorter.pieces(by) {
             Way::Pieces(ByPieces::new(pieces))
         } else if let Some(walk) = sorter.walk(by, self.from.as_ref().filter(|_| sorts.is_empty())) {
             let unguided = budget.min(UNGUIDED_ENTRIES);
@@ -284,6 +280,16 @@ impl Groups {
     /// Whether no group is left.
     pub fn is_empty(&self) -> bool {
         self.left == 0
+    }
+}
+
+impl Way {
+    /// Walks on for as long as is worth it, then reads.
+    fn go_on_without_pieces(&mut self) {
+        match self {
+            Self::Walk(walk) if walk.rest > 0 => walk.budget = std::mem::take(&mut walk.rest),
+            _ => *self = Self::Read(Read::default()),
+        }
     }
 }
 

@@ -1,23 +1,12 @@
 //! Source of the values that documents are sorted and grouped by.
 
-use roaring::RoaringBitmap;
-
-use super::plan::{SortBy, SortValue};
 use futures_util::future::LocalBoxFuture;
+use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
+use super::plan::{SortBy, SortValue};
 use crate::facets::columns::{Cut, PieceWalk, RingStep, RingWalk, ValueWalk};
 use crate::facets::distinct::GroupValue;
-
-/// The pieces of a criterion's values.
-pub enum PiecesOf {
-    /// There are some.
-    Held(PieceWalk),
-    /// There may be some once [`SortSource::prepare`] has made them.
-    Later,
-    /// There are none.
-    None,
-}
 
 /// The values that documents of a partition are sorted by.
 pub trait SortSource {
@@ -42,16 +31,17 @@ pub trait SortSource {
         Ok(None)
     }
 
-    /// The pieces of the criterion's values, if they are at hand.
-    fn held_pieces(&self, by: &SortBy) -> Option<PieceWalk> {
+    /// The pieces of the criterion's values, if they are held.
+    fn pieces(&self, by: &SortBy) -> Option<PieceWalk> {
         let _ = by;
         None
     }
 
-    /// The pieces of the criterion's values, where a walk has met few of the documents and `unread` are left.
-    fn pieces(&self, by: &SortBy, unread: u64) -> PiecesOf {
+    /// Asks for pieces, where a walk has met few of the documents and `unread` are left. True the first time, if there may be
+    /// some once [`SortSource::prepare`] was called.
+    fn want_pieces(&self, by: &SortBy, unread: u64) -> bool {
         let _ = (by, unread);
-        PiecesOf::None
+        false
     }
 
     /// Makes what was asked for, if anything was, which takes long. Fails like the other.

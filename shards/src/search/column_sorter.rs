@@ -4,57 +4,50 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use futures_util::{FutureExt, TryFutureExt};
 use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
 use crate::facets::FacetSource;
-use crate::facets::columns::{ColumnError, Cut, DocValues, FieldValue, PieceWalk, RingStep, RingWalk, ValueWalk};
+use crate::facets::columns::{Columns, Cut, DocValues, FieldValue, PieceWalk, RingStep, RingWalk, ValueWalk};
 use crate::facets::distinct::{GroupValue, group_members, group_values, groups_of};
 use crate::facets::geo::GeoPoint;
 use crate::facets::normalise::number_of_bits;
 use crate::ids::{FieldId, LocalDocId};
-use crate::rank::sort_source::{PiecesOf, SortSource};
+use crate::rank::sort_source::SortSource;
 use crate::rank::{SortBy, SortValue};
 
 /// Reads what orders the documents of a partition.
 pub struct ColumnSorter {
     source: Rc<dyn FacetSource>,
     distinct: Option<Arc<str>>,
-    pieces: RefCell<Vec<AskedPieces>>,
+    wanted: RefCell<Vec<WantedPieces>>,
 }
 
-/// Pieces of a field in a direction that were asked for.
-struct AskedPieces {
+/// A field of which pieces were asked for.
+struct WantedPieces {
     field: FieldId,
-    descending: bool,
-    state: PiecesState,
-}
-
-enum PiecesState {
-    /// They are to be made; so many documents are to be read without them.
-    Wanted(u64),
-    Made(Option<PieceWalk>),
+    /// Documents to be read without them.
+    unread: u64,
+    /// Whether they were made, if they are worth it.
+    is_tried: bool,
 }
 
 impl ColumnSorter {
     /// Reads from a partition. Documents are in distinct groups by their values of the field `distinct`.
     pub fn new(source: Rc<dyn FacetSource>, distinct: Option<Arc<str>>) -> Self {
-        Self { source, distinct, pieces: RefCell::default() }
+        Self { source, distinct, wanted: RefCell::default() }
     }
 
-    async fn make_pieces(&self, pace: &dyn Pace) -> Result<(), ColumnError> {
-        let columns = self.source.columns().held_by(self.source.resident_fields());
-        loop {
-            let wanted = self.pieces.borrow().iter().enumerate().find_map(|(at, asked)| match asked.state {
-                PiecesState::Wanted(unread) => Some((at, asked.field, asked.descending, unread)),
-                PiecesState::Made(_) => None,
-            });
-            let Some((at, field, descending, unread)) = wanted else { return Ok(()) };
-            let made = columns.piece_walk(field, descending, unread, pace).await?;
-            self.pieces.borrow_mut()[at].state = PiecesState::Made(made);
-        }
+    fn held_columns(&self) -> Columns<'_> {
+        self.source.columns().held_by(self.source.resident_fields())
+    }
+
+    /// Makes the pieces of a field, to be held.
+    async fn make_pieces(&self, field: FieldId, unread: u64, pace: &dyn Pace) -> Result<(), String> {
+        let made = self.held_columns().piece_walk(field, false, unread, pace).await;
+        made.map(drop).map_err(|error| error.to_string())
     }
 }
 
@@ -124,31 +117,27 @@ impl SortSource for ColumnSorter {
         walk.step(self.source.columns(), effort, &mut found).map_err(|error| error.to_string())
     }
 
-    fn held_pieces(&self, by: &SortBy) -> Option<PieceWalk> {
+    fn pieces(&self, by: &SortBy) -> Option<PieceWalk> {
         let SortBy::Field { name, descending } = by else { return None };
-        let columns = self.source.columns().held_by(self.source.resident_fields());
-        columns.held_pieces(self.source.fields().id(name)?, *descending)
+        self.held_columns().held_pieces(self.source.fields().id(name)?, *descending)
     }
 
-    fn pieces(&self, by: &SortBy, unread: u64) -> PiecesOf {
-        let SortBy::Field { name, descending } = by else { return PiecesOf::None };
-        let Some(field) = self.source.fields().id(name) else { return PiecesOf::None };
-        let mut pieces = self.pieces.borrow_mut();
-        match pieces.iter().find(|asked| asked.field == field && asked.descending == *descending) {
-            Some(AskedPieces { state: PiecesState::Made(Some(made)), .. }) => PiecesOf::Held(made.clone()),
-            // Who asks twice does not let them be made.
-            Some(_) => PiecesOf::None,
-            None => {
-                pieces.push(AskedPieces { field, descending: *descending, state: PiecesState::Wanted(unread) });
-                PiecesOf::Later
-            }
+    fn want_pieces(&self, by: &SortBy, unread: u64) -> bool {
+        let SortBy::Field { name, .. } = by else { return false };
+        let Some(field) = self.source.fields().id(name) else { return false };
+        let mut wanted = self.wanted.borrow_mut();
+        let is_new = wanted.iter().all(|known| known.field != field);
+        if is_new {
+            wanted.push(WantedPieces { field, unread, is_tried: false });
         }
+        is_new
     }
 
     fn prepare<'a>(&'a self, pace: &'a dyn Pace) -> Option<LocalBoxFuture<'a, Result<(), String>>> {
-        let is_wanted = |asked: &AskedPieces| matches!(asked.state, PiecesState::Wanted(_));
-        let is_any = self.pieces.borrow().iter().any(is_wanted);
-        is_any.then(|| self.make_pieces(pace).map_err(|error| error.to_string()).boxed_local())
+        let mut wanted = self.wanted.borrow_mut();
+        let wanted = wanted.iter_mut().find(|wanted| !wanted.is_tried)?;
+        wanted.is_tried = true;
+        Some(self.make_pieces(wanted.field, wanted.unread, pace).boxed_local())
     }
 
     fn rings(&self, by: &SortBy) -> Option<RingWalk> {

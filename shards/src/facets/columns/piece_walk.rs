@@ -5,6 +5,7 @@
 use std::rc::Rc;
 
 use roaring::RoaringBitmap;
+use storage_engine::TreeId;
 use storage_engine::vector::Pace;
 
 use super::coarse::Pieces;
@@ -18,14 +19,14 @@ use crate::partition::trees::{FACET_NUMBERS, FACET_STRINGS};
 
 /// Entries that are read in the time in which a document's values are looked up, at least.
 const ENTRIES_PER_DOCUMENT: u64 = if cfg!(test) { 1 } else { 4 };
-
 /// Pieces of which the documents are compared with those looked for as they are.
 const PLAIN_PIECES: usize = if cfg!(test) { 1 } else { 2 };
 /// Of more documents most containers are bitmaps, which tell at once whether they have one.
 const SOUGHT_MAX: u64 = 1 << 18;
+/// Documents of a piece that are looked up one by one, at most: a piece of one value can have millions.
+const LOOKED_UP_MAX: u64 = if cfg!(test) { 6 } else { 1 << 14 };
 
 /// The pieces of a field's values in the order of a sort: numbers, then strings.
-#[derive(Clone)]
 pub struct PieceWalk {
     field: FieldId,
     descending: bool,
@@ -38,6 +39,10 @@ pub struct PieceWalk {
 }
 
 impl PieceWalk {
+    fn new((field, descending): (FieldId, bool), numbers: Rc<Pieces>, strings: Rc<Pieces>) -> Self {
+        Self { field, descending, numbers, strings, passed: 0, sought: Vec::new() }
+    }
+
     /// Passes over pieces that have none of the documents, up to `count` of them. Gives those that the next piece has, which is
     /// not passed over; none where it may have none either. `None` behind the last piece. Each time only documents of the time
     /// before may be given.
@@ -58,12 +63,12 @@ impl PieceWalk {
         self.here().map(|_| RoaringBitmap::new())
     }
 
-    /// Whether a piece has documents that are looked for. Of a small set in a large one roaring bitmaps read both.
+    /// Whether a piece may have documents that are looked for. To compare a small set with a large one roaring bitmaps read both.
     fn may_have(&self, piece: &RoaringBitmap) -> bool {
         let is_sought = |document: u32| {
             self.sought.get(document as usize / 64).is_some_and(|word| word >> (document % 64) & 1 == 1)
         };
-        self.sought.is_empty() || piece.iter().any(is_sought)
+        self.sought.is_empty() || piece.len() > LOOKED_UP_MAX || piece.iter().any(is_sought)
     }
 
     /// How many pieces were passed over.
@@ -73,14 +78,13 @@ impl PieceWalk {
 
     /// The documents of the next piece.
     pub fn here(&self) -> Option<&RoaringBitmap> {
-        let (pieces, at) = self.place();
+        let (_, pieces, at) = self.place();
         (at < pieces.len()).then(|| pieces.get(at).1)
     }
 
     /// A walk over the values from the next piece on.
     pub fn values(&self) -> ValueWalk {
-        let tree = if self.passed < self.numbers.len() { FACET_NUMBERS } else { FACET_STRINGS };
-        let (pieces, at) = self.place();
+        let (tree, pieces, at) = self.place();
         // Downwards a walk begins before a key.
         let from = if self.descending { at.wrapping_add(1) } else { at };
         let from = (from < pieces.len()).then(|| pieces.get(from).0);
@@ -92,28 +96,30 @@ impl PieceWalk {
     /// # Errors
     /// [`ColumnError`].
     pub fn cut(&self) -> Result<Option<Cut>, ColumnError> {
-        let (pieces, at) = self.place();
-        let (tree, key) = match (self.passed, self.descending) {
-            (0, _) => return Ok(None),
-            _ if at >= pieces.len() => return Ok(Some(Cut(None))),
-            (passed, false) if passed < self.numbers.len() => (FACET_NUMBERS, pieces.get(at).0),
-            (_, false) => (FACET_STRINGS, pieces.get(at).0),
-            // Behind the least number.
-            (passed, true) if passed == self.numbers.len() => (FACET_NUMBERS, self.numbers.get(0).0),
-            (passed, true) if passed < self.numbers.len() => (FACET_NUMBERS, pieces.get(at + 1).0),
-            (_, true) => (FACET_STRINGS, pieces.get(at + 1).0),
+        let (tree, pieces, at) = self.place();
+        if self.passed == 0 {
+            return Ok(None);
+        }
+        if at >= pieces.len() {
+            return Ok(Some(Cut(None)));
+        }
+        let value = match self.descending {
+            false => value_of(tree, pieces.get(at).0),
+            true if at + 1 < pieces.len() => value_of(tree, pieces.get(at + 1).0),
+            // The greatest string comes behind the least number.
+            true => value_of(FACET_NUMBERS, self.numbers.get(0).0),
         };
-        Ok(Some(Cut(Some(value_of(tree, key)?))))
+        Ok(Some(Cut(Some(value?))))
     }
 
     /// The next piece's place among those of its kind; beyond them behind the last.
-    fn place(&self) -> (&Pieces, usize) {
-        let (pieces, at) = match self.passed.checked_sub(self.numbers.len()) {
-            Some(at) => (&self.strings, at),
-            None => (&self.numbers, self.passed),
+    fn place(&self) -> (TreeId, &Pieces, usize) {
+        let (tree, pieces, at) = match self.passed.checked_sub(self.numbers.len()) {
+            Some(at) => (FACET_STRINGS, &self.strings, at),
+            None => (FACET_NUMBERS, &self.numbers, self.passed),
         };
         let at = if self.descending { (pieces.len().wrapping_sub(1)).wrapping_sub(at) } else { at };
-        (pieces, at)
+        (tree, pieces, at)
     }
 }
 
@@ -130,7 +136,7 @@ impl Columns<'_> {
         let (resident, prefix) = (self.resident?, keys::field(field));
         let numbers = resident.coarse.held((FACET_NUMBERS, &prefix))?;
         let strings = resident.coarse.held((FACET_STRINGS, &prefix))?;
-        Some(PieceWalk { field, descending, numbers, strings, passed: 0, sought: Vec::new() })
+        Some(PieceWalk::new((field, descending), numbers, strings))
     }
 
     /// Tells that a walk has read so many values of a field.
@@ -156,6 +162,6 @@ impl Columns<'_> {
         let unread = unread.saturating_mul(ENTRIES_PER_DOCUMENT);
         let Some(numbers) = self.pieces(FACET_NUMBERS, field, unread, pace).await? else { return Ok(None) };
         let Some(strings) = self.pieces(FACET_STRINGS, field, unread, pace).await? else { return Ok(None) };
-        Ok(Some(PieceWalk { field, descending, numbers, strings, passed: 0, sought: Vec::new() }))
+        Ok(Some(PieceWalk::new((field, descending), numbers, strings)))
     }
 }

@@ -70,12 +70,12 @@ impl SortSource for Counting {
         self.0.walk_on(walk, effort, value)
     }
 
-    fn held_pieces(&self, by: &SortBy) -> Option<PieceWalk> {
-        self.0.held_pieces(by)
+    fn pieces(&self, by: &SortBy) -> Option<PieceWalk> {
+        self.0.pieces(by)
     }
 
-    fn pieces(&self, by: &SortBy, unread: u64) -> PiecesOf {
-        self.0.pieces(by, unread)
+    fn want_pieces(&self, by: &SortBy, unread: u64) -> bool {
+        self.0.want_pieces(by, unread)
     }
 
     fn prepare<'a>(&'a self, pace: &'a dyn Pace) -> Option<LocalBoxFuture<'a, Result<(), String>>> {

@@ -32,6 +32,9 @@ const SETTLED_DOCS: usize = if cfg!(test) { 2 } else { 256 };
 /// The least number of documents without further order of which the distinct groups are read in one step.
 const PLAIN_DOCS_MIN: usize = if cfg!(test) { 2 } else { 8 };
 
+/// Once so many documents are kept out of reading in one step, no more are: large groups take long to put together.
+const EXCLUDED_DOCS: u64 = if cfg!(test) { 3 } else { 1 << 16 };
+
 /// What one partition answers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankedPart {
@@ -422,6 +425,10 @@ impl Ranker {
         groups.dedup();
         let mut members = RoaringBitmap::new();
         for value in groups.iter().filter(|value| self.taken.has(std::slice::from_ref(*value))) {
+            // The others are met again.
+            if members.len() >= EXCLUDED_DOCS {
+                break;
+            }
             match self.sorter.group_members(value) {
                 Ok(of_value) => members |= of_value,
                 Err(fault) => self.fault = Some(fault),
