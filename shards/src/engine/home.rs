@@ -12,6 +12,7 @@ use storage_engine::vector::Pace;
 use storage_engine::{PageStore, StoreOptions};
 
 use super::messages::EpochShare;
+use crate::facets::columns::Touched;
 use crate::ids::{Epoch, LocalDocId, PartitionNo};
 use crate::partition::memory::{MemoryLoader, PartitionMemory};
 use crate::partition::reader::{EpochFacts, PartitionReader};
@@ -67,9 +68,18 @@ pub struct PartitionHome {
     readers: RefCell<BTreeMap<Epoch, (Rc<PartitionReader>, Nanos)>>,
     writer: RefCell<Option<PartitionWriter>>,
     /// Of the state in `writer`, once it is finished.
-    built: RefCell<Option<(PartitionMemory, PreparedVectors)>>,
+    built: RefCell<Option<Built>>,
     /// Vectors of the newest durable state until they are published.
     unpublished: RefCell<PreparedVectors>,
+    /// What of the columns changed since the newest epoch was published.
+    touched: RefCell<Touched>,
+}
+
+/// A state that is ready to be made durable.
+struct Built {
+    memory: PartitionMemory,
+    vectors: PreparedVectors,
+    touched: Touched,
 }
 
 impl PartitionHome {
@@ -104,6 +114,7 @@ impl PartitionHome {
             writer: RefCell::default(),
             built: RefCell::default(),
             unpublished: RefCell::default(),
+            touched: RefCell::default(),
         })
     }
 
@@ -159,13 +170,15 @@ impl PartitionHome {
         self.memory.borrow_mut().vectors = vectors;
         let (snapshot, memory) = (self.store.snapshot(), self.memory.borrow().clone());
         self.remove_unused(&memory.vectors);
-        let reader = Rc::new(PartitionReader::new(snapshot, self.number, facts, memory));
+        let mut reader = PartitionReader::new(snapshot, self.number, facts, memory);
+        let touched = self.touched.take();
         let now = self.runtime.now();
         let mut readers = self.readers.borrow_mut();
         if let Some((_, (before, _))) = readers.last_key_value() {
+            reader = reader.with_columns_of(before, &touched);
             self.forget_cached(before.clone());
         }
-        readers.insert(share.epoch, (reader, now));
+        readers.insert(share.epoch, (Rc::new(reader), now));
         while readers.len() > EPOCHS_MIN {
             // An epoch's age counts from when the next one took its place.
             let replaced = readers.values().nth(1).map_or(now, |(_, since)| *since);
@@ -310,7 +323,8 @@ impl PartitionHome {
     pub async fn finish(&self) -> Result<PartitionDelta, PartitionError> {
         let mut writer = self.take_writer()?;
         let (memory, delta) = writer.finish().await?;
-        *self.built.borrow_mut() = Some((memory, writer.take_prepared()));
+        let (vectors, touched) = (writer.take_prepared(), writer.take_touched());
+        *self.built.borrow_mut() = Some(Built { memory, vectors, touched });
         self.put_writer(writer);
         Ok(delta)
     }
@@ -318,11 +332,12 @@ impl PartitionHome {
     /// Makes what was built durable.
     pub async fn commit(&self, epoch: Epoch) -> Result<(), PartitionError> {
         let writer = self.take_writer()?;
-        let (memory, prepared) = self.built.borrow_mut().take().ok_or(PartitionError::NotBegun)?;
+        let Built { memory, vectors, touched } = self.built.borrow_mut().take().ok_or(PartitionError::NotBegun)?;
         doing("commit");
         writer.into_txn().commit(epoch.0).await?;
         *self.memory.borrow_mut() = memory;
-        *self.unpublished.borrow_mut() = prepared;
+        *self.unpublished.borrow_mut() = vectors;
+        self.touched.borrow_mut().add(touched);
         Ok(())
     }
 
@@ -343,6 +358,7 @@ impl PartitionHome {
         store.roll_back(epoch.0).await?;
         let memory = load(&self.runtime, store, &self.path, &known).await?;
         *self.memory.borrow_mut() = memory;
+        self.touched.replace(Touched::everything());
         self.is_memory_ahead.set(false);
         self.renew_newest();
         Ok(())

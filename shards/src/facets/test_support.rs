@@ -126,7 +126,6 @@ impl Facets {
 
     /// Sets or deletes documents in one batch.
     pub fn put(&mut self, documents: impl IntoIterator<Item = (u32, Option<Value>)>) {
-        self.resident = Rc::default();
         let mut writer = ColumnWriter::new();
         for (number, json) in documents {
             let old = self.json.get(&number).cloned().map(|json| self.facts(&json));
@@ -150,6 +149,7 @@ impl Facets {
             }
         }
         while !writer.flush_some(&mut self.columns, 7).expect("memory does not fail") {}
+        self.resident = Rc::new(self.resident.after(&writer.take_touched()));
     }
 }
 

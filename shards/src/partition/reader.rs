@@ -11,7 +11,7 @@ use super::error::PartitionError;
 use super::memory::{PartitionMemory, TermCounts};
 use super::trees::{DICTIONARY, DOCUMENTS, POSTINGS, WORD_COUNTS};
 use crate::document::record::{RawDocument, Record};
-use crate::facets::columns::{Columns, ResidentFields};
+use crate::facets::columns::{Columns, ResidentFields, Touched};
 use crate::facets::filter::VectorsTest;
 use crate::facets::{FacetError, FacetSource};
 use crate::fields::FieldsMap;
@@ -83,6 +83,11 @@ impl PartitionReader {
             kept_answers: KeptAnswers::default(),
             resident_fields: ResidentFields::default(),
         }
+    }
+
+    /// The same with what an earlier epoch holds of the columns, of which changes since have touched some.
+    pub fn with_columns_of(self, before: &Self, touched: &Touched) -> Self {
+        Self { resident_fields: before.resident_fields.after(touched), ..self }
     }
 
     /// The epoch of the index that this is.

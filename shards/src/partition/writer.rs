@@ -17,7 +17,7 @@ use super::trees::{
 use super::words::{DocumentWords, WordReader};
 use crate::document::names::VECTORS;
 use crate::document::record::{DamagedRecord, Record, put_merged};
-use crate::facets::columns::{ColumnWriter, FactChanges};
+use crate::facets::columns::{ColumnWriter, FactChanges, Touched};
 use crate::facets::{Extractor, Facts};
 use crate::fields::FieldsMap;
 use crate::ids::{FieldId, LocalDocId};
@@ -156,6 +156,7 @@ pub struct PartitionWriter {
     words: WordReader,
     postings: PostingChanges,
     columns: ColumnWriter,
+    touched: Touched,
     /// The document changed last.
     last: Option<u32>,
     /// Documents that are to be removed, rising.
@@ -194,6 +195,7 @@ impl PartitionWriter {
             facts,
             postings: PostingChanges::default(),
             columns: ColumnWriter::new(),
+            touched: Touched::default(),
             last: None,
             gone: Vec::new(),
             documents: (*memory.documents).clone(),
@@ -232,6 +234,11 @@ impl PartitionWriter {
         std::mem::take(&mut self.prepared)
     }
 
+    /// What of the columns is other than before, once all is finished.
+    pub fn take_touched(&mut self) -> Touched {
+        std::mem::take(&mut self.touched)
+    }
+
     /// Takes all documents out. Must come before any change.
     pub async fn clear(&mut self) -> Result<(), PartitionError> {
         let mut checkpoint = Checkpoint::default();
@@ -248,6 +255,7 @@ impl PartitionWriter {
         for tree in columns.into_iter().chain(places).chain([DOCUMENTS, POSTINGS, DICTIONARY, WORD_COUNTS]) {
             self.txn.clear(tree).await?;
         }
+        self.touched = Touched::everything();
         self.touch_all();
         self.vectors.clear();
         self.documents.clear();
@@ -422,6 +430,7 @@ impl PartitionWriter {
     /// Indexes all documents anew as far as the way from `old` settings to those of this writer asks for it. Must come before
     /// any change.
     pub async fn reindex(&mut self, old: &Settings) -> Result<(), PartitionError> {
+        self.touched = Touched::everything();
         super::reindex::reindex(self, old).await
     }
 
@@ -442,6 +451,7 @@ impl PartitionWriter {
     /// Writes what is left. Afterwards the transaction can be committed and `memory` belongs to its state.
     pub async fn finish(&mut self) -> Result<(PartitionMemory, PartitionDelta), PartitionError> {
         self.flush().await?;
+        self.touched.add(self.columns.take_touched());
         doing("dictionary");
         for chunk in std::mem::take(&mut self.chunks_touched) {
             let start = u32::from(chunk) << 16;

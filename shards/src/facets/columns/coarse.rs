@@ -1,39 +1,36 @@
-//! The documents of long stretches of the columns' trees, kept in memory as long as the epoch lasts.
+//! The documents of long stretches of the columns' trees, kept in memory.
 //!
 //! A range over a field of a million numbers meets as many entries, most of which have one document. Once ranges have read many
 //! entries of a field, its documents are kept in pieces of a thousand entries: a range takes those that lie wholly within it as
-//! they are and reads no more than the rest of the two at its ends.
+//! they are and reads no more than the rest of the two at its ends. At the next epoch only pieces with changes are read again.
 
-use std::cell::RefCell;
-use std::collections::hash_map::Entry;
 use std::ops::{ControlFlow, Range};
 use std::rc::Rc;
 
-use ahash::AHashMap;
 use roaring::RoaringBitmap;
-use storage_engine::TreeId;
 use storage_engine::vector::Pace;
 
 use super::block_union::BlockUnion;
-use super::keys;
+use super::epoch_cache::{Asked, Derived, EpochCache, Outcome};
+use super::keys::{self, Stretch};
 use super::reader::{Columns, decode_block};
 use super::store::ColumnError;
+use super::touched::Touched;
 use crate::runtime::pause_at;
 
 /// Entries of a piece, about.
 const PIECE_ENTRIES: usize = if cfg!(test) { 3 } else { 1024 };
 /// Documents of a piece, about: where values have many, pieces have fewer entries.
 const PIECE_DOCUMENTS: u64 = if cfg!(test) { 8 } else { 4096 };
-/// Entries that ranges read before pieces are first made.
-const READ_MIN: u64 = if cfg!(test) { 10 } else { 1 << 16 };
 /// Pieces are made of so many times as many entries as were read, at most: of a field with more of them later.
 const ENTRIES_PER_READ: u64 = 4;
 /// Bytes of all pieces of a partition, about; what would be more is not kept.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Pieces of the entries of which the keys begin alike.
+/// Pieces of the entries of a stretch.
+#[derive(Clone)]
 pub(super) struct Pieces {
-    /// The first key of each.
+    /// The least key that each may have.
     starts: Vec<Box<[u8]>>,
     documents: Vec<RoaringBitmap>,
     /// All documents, where none is in two pieces: what is not in some pieces is in the others.
@@ -41,182 +38,185 @@ pub(super) struct Pieces {
     bytes: usize,
 }
 
-/// The pieces held by a partition at one epoch.
-#[derive(Default)]
-pub(super) struct CoarseColumns(RefCell<Held>);
+/// The pieces held by a partition at one epoch. What was read is counted in entries.
+pub(super) type CoarseColumns = EpochCache<Stretch, Pieces>;
 
-#[derive(Default)]
-struct Held {
-    by_prefix: AHashMap<(u8, Box<[u8]>), State>,
-    bytes: usize,
-}
+impl Derived for Pieces {
+    const READS_MIN: u64 = if cfg!(test) { 10 } else { 1 << 16 };
+    const PART_COST: u64 = 2;
 
-enum State {
-    /// So many entries were read; from so many on pieces are to be made.
-    Read(u64, u64),
-    /// Somebody makes them, or they are too large.
-    Left,
-    Held(Rc<Pieces>),
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn parts(&self) -> u64 {
+        self.documents.len() as u64
+    }
 }
 
 impl CoarseColumns {
-    /// Bytes of all pieces, about.
-    pub fn bytes(&self) -> usize {
-        self.0.borrow().bytes
-    }
-
-    /// Forgets some of them; false when there are none.
-    pub fn forget_some(&self) -> bool {
-        let mut held = self.0.borrow_mut();
-        let Some(prefix) = held.by_prefix.keys().next().cloned() else { return false };
-        if let Some(State::Held(pieces)) = held.by_prefix.remove(&prefix) {
-            held.bytes -= pieces.bytes;
-        }
-        true
-    }
-
-    /// The pieces, if they are held.
-    pub fn held(&self, (tree, prefix): (TreeId, &[u8])) -> Option<Rc<Pieces>> {
-        match self.0.borrow().by_prefix.get(&(tree.0, Box::from(prefix)))? {
-            State::Held(pieces) => Some(pieces.clone()),
-            State::Read(..) | State::Left => None,
-        }
-    }
-
     /// The pieces, if they are held or worth making.
     pub async fn get(
         &self,
         columns: &Columns<'_>,
-        (tree, prefix): (TreeId, &[u8]),
+        stretch: Stretch,
         pace: &dyn Pace,
     ) -> Result<Option<Rc<Pieces>>, ColumnError> {
-        let of = (tree.0, Box::from(prefix));
-        let (read, from) = {
-            let mut held = self.0.borrow_mut();
-            let is_full = held.bytes >= BYTES_MAX;
-            match held.by_prefix.entry(of.clone()).or_insert(State::Read(0, READ_MIN)) {
-                State::Held(pieces) => return Ok(Some(pieces.clone())),
-                State::Left => return Ok(None),
-                State::Read(read, from) if *read < *from || is_full => return Ok(None),
-                State::Read(read, from) => {
-                    let before = (*read, *from);
-                    held.by_prefix.insert(of.clone(), State::Left);
-                    before
-                }
+        let mut builder = match self.ask(stretch, BYTES_MAX, |reads| reads.are_enough()) {
+            Asked::Built(pieces) => return Ok(Some(pieces)),
+            Asked::Missing => return Ok(None),
+            Asked::Build(builder) => builder,
+        };
+        let outcome = match builder.take_stale() {
+            Some((pieces, stale)) => pieces.renew(columns, stretch, &stale, pace).await?,
+            None => {
+                let entries_max = builder.reads.count.saturating_mul(ENTRIES_PER_READ);
+                Pieces::make(columns, stretch, entries_max, pace).await?
             }
         };
-        let unmade = Unmade { columns: self, of: &of, read: (read, from) };
-        let made = Pieces::make(columns, (tree, prefix), read.saturating_mul(ENTRIES_PER_READ), pace).await?;
-        std::mem::forget(unmade);
-        let mut held = self.0.borrow_mut();
-        let (state, made) = match made {
-            Made::Pieces(pieces) => {
-                let pieces = Rc::new(pieces);
-                held.bytes += pieces.bytes;
-                (State::Held(pieces.clone()), Some(pieces))
-            }
-            Made::TooManyEntries => (State::Read(read, from.max(read).saturating_mul(2)), None),
-            Made::TooLarge => (State::Left, None),
-        };
-        // Where they were forgotten meanwhile somebody else may have made them, too.
-        if let Some(State::Held(before)) = held.by_prefix.insert(of, state) {
-            held.bytes -= before.bytes;
-        }
-        Ok(made)
+        Ok(builder.end(outcome))
     }
 
-    /// Tells that ranges have read more.
-    pub fn add_read(&self, (tree, prefix): (TreeId, &[u8]), entries: u64) {
-        match self.0.borrow_mut().by_prefix.entry((tree.0, Box::from(prefix))) {
-            Entry::Occupied(mut known) => {
-                if let State::Read(read, _) = known.get_mut() {
-                    *read = read.saturating_add(entries);
-                }
-            }
-            Entry::Vacant(free) => {
-                free.insert(State::Read(entries, READ_MIN));
-            }
-        }
+    /// Those of the next epoch.
+    pub fn after(&self, touched: &Touched) -> Self {
+        self.renewed(|stretch, pieces| {
+            let keys = touched.blocks(stretch)?;
+            Some(keys.iter().map(|key| pieces.place_of(key) as u32).collect())
+        })
     }
-}
-
-/// Has others make the pieces where their making fails or is dropped half-way, as it is when its client has gone.
-struct Unmade<'c> {
-    columns: &'c CoarseColumns,
-    of: &'c (u8, Box<[u8]>),
-    read: (u64, u64),
-}
-
-impl Drop for Unmade<'_> {
-    fn drop(&mut self) {
-        if let Some(state @ State::Left) = self.columns.0.borrow_mut().by_prefix.get_mut(self.of) {
-            *state = State::Read(self.read.0, self.read.1);
-        }
-    }
-}
-
-enum Made {
-    Pieces(Pieces),
-    TooManyEntries,
-    TooLarge,
 }
 
 impl Pieces {
     async fn make(
         columns: &Columns<'_>,
-        (tree, prefix): (TreeId, &[u8]),
+        stretch: Stretch,
         entries_max: u64,
         pace: &dyn Pace,
-    ) -> Result<Made, ColumnError> {
+    ) -> Result<Outcome<Self>, ColumnError> {
         let mut made = Self { starts: Vec::new(), documents: Vec::new(), all: None, bytes: 0 };
-        let (mut union, mut count, mut too) = (BlockUnion::default(), 0u64, None);
-        let (mut entries, mut documents, mut last) = (0, 0, Vec::new());
+        if !made.read(columns, stretch, (stretch.start(), None), entries_max, pace).await? {
+            return Ok(if made.bytes > BYTES_MAX { Outcome::TooLarge } else { Outcome::TooSoon });
+        }
+        made.all = Some(made.union(0..made.len(), pace).await);
+        Ok(made.checked())
+    }
+
+    /// Reads the pieces again that are `stale`.
+    async fn renew(
+        mut self,
+        columns: &Columns<'_>,
+        stretch: Stretch,
+        stale: &RoaringBitmap,
+        pace: &dyn Pace,
+    ) -> Result<Outcome<Self>, ColumnError> {
+        let starts = std::mem::take(&mut self.starts);
+        let mut before = std::mem::take(&mut self.documents).into_iter();
+        let mut made = Self { starts: Vec::new(), documents: Vec::new(), all: self.all, bytes: 0 };
+        let mut at = 0;
+        let mut read = BlockUnion::default();
+        while at < starts.len() || (at == 0 && !stale.is_empty()) {
+            let count = (at..).take_while(|at| stale.contains(*at as u32)).count();
+            if count == 0 {
+                let documents = before.next().unwrap_or_default();
+                made.push(starts[at].clone(), documents);
+                at += 1;
+                continue;
+            }
+            // What now comes first of all may be less than what came first before.
+            let from = if at == 0 { stretch.start() } else { &starts[at] };
+            at += count;
+            for gone in before.by_ref().take(count) {
+                made.all = made.all.take().map(|all| all - gone);
+                pause_at(0, 1, pace).await;
+            }
+            let known = made.len();
+            let until = starts.get(at).map(|next| &**next);
+            if !made.read(columns, stretch, (from, until), u64::MAX, pace).await? {
+                return Ok(Outcome::TooLarge);
+            }
+            for documents in &made.documents[known..] {
+                read.add_set(documents);
+                pause_at(0, 1, pace).await;
+            }
+        }
+        let read = read.finish();
+        made.all = made.all.take().map(|all| all | read);
+        Ok(made.checked())
+    }
+
+    /// Adds the pieces of what lies between two keys. False, and half-done, where these are too many entries or bytes.
+    async fn read(
+        &mut self,
+        columns: &Columns<'_>,
+        stretch: Stretch,
+        (from, until): (&[u8], Option<&[u8]>),
+        entries_max: u64,
+        pace: &dyn Pace,
+    ) -> Result<bool, ColumnError> {
+        let (mut piece, mut first) = (Piece::default(), Box::<[u8]>::default());
+        let (mut count, mut last, mut fits, known) = (0u64, Vec::new(), true, self.len());
         let mut entry = |key: &[u8], value: &[u8]| {
-            if !key.starts_with(prefix) {
+            if !key.starts_with(stretch.start()) || until.is_some_and(|until| key >= until) {
                 return Ok(ControlFlow::Break(()));
             }
             // A piece begins with a value: sorts take pieces for all that have some values.
-            let is_full = entries >= PIECE_ENTRIES || documents >= PIECE_DOCUMENTS;
-            if count == 0 || (is_full && !keys::are_of_one_value(key, &last)) {
+            if count == 0 || (piece.is_full(1) && !keys::are_of_one_value(key, &last)) {
                 if count > 0 {
-                    made.end(std::mem::take(&mut union));
+                    let before = std::mem::replace(&mut first, keys::first_of_value(key));
+                    self.push(before, std::mem::take(&mut piece).union.finish());
+                } else {
+                    first = keys::first_of_value(key);
                 }
-                made.starts.push(key.into());
-                made.bytes += key.len();
-                (entries, documents) = (0, 0);
             }
-            (count, entries) = (count + 1, entries + 1);
+            count += 1;
             last.clear();
             last.extend_from_slice(key);
-            if count > entries_max {
-                too = Some(Made::TooManyEntries);
-            } else if made.bytes > BYTES_MAX {
-                too = Some(Made::TooLarge);
-            }
-            if too.is_some() {
+            fits = count <= entries_max && self.bytes <= BYTES_MAX;
+            if !fits {
                 return Ok(ControlFlow::Break(()));
             }
-            let (base, block) = decode_block(tree, key, value)?;
-            documents += block.len();
-            union.add(base, block);
+            let (base, block) = decode_block(stretch.tree(), key, value)?;
+            piece.entries += 1;
+            piece.documents += block.len();
+            piece.union.add(base, block);
             Ok(ControlFlow::Continue(()))
         };
-        columns.scan((tree, false), prefix, &mut entry, pace).await?;
-        if let Some(too) = too {
-            return Ok(too);
+        columns.scan((stretch.tree(), false), from, &mut entry, pace).await?;
+        if count > 0 && fits {
+            // Else a full piece that grows by an entry would leave a piece of one behind each time.
+            if self.len() > known && !piece.is_full(2) {
+                if let Some(end) = self.documents.last_mut() {
+                    self.bytes -= end.serialized_size();
+                    *end |= piece.union.finish();
+                    self.bytes += end.serialized_size();
+                }
+            } else {
+                self.push(first, piece.union.finish());
+            }
         }
-        if count > 0 {
-            made.end(union);
+        Ok(fits)
+    }
+
+    fn push(&mut self, start: Box<[u8]>, documents: RoaringBitmap) {
+        self.bytes += start.len() + size_of::<Box<[u8]>>() + documents.serialized_size() + size_of::<RoaringBitmap>();
+        self.starts.push(start);
+        self.documents.push(documents);
+    }
+
+    /// The same with all documents, if these are right and there is room.
+    fn checked(mut self) -> Outcome<Self> {
+        let count = self.documents.iter().map(RoaringBitmap::len).sum::<u64>();
+        let bytes = self.all.as_ref().filter(|all| all.len() == count).map(|all| self.bytes + all.serialized_size());
+        match bytes.filter(|bytes| *bytes <= BYTES_MAX) {
+            Some(bytes) => self.bytes = bytes,
+            None => self.all = None,
         }
-        if made.bytes > BYTES_MAX {
-            return Ok(Made::TooLarge);
-        }
-        let all = made.union(0..made.len(), pace).await;
-        let bytes = made.bytes + all.serialized_size();
-        if bytes <= BYTES_MAX && all.len() == made.documents.iter().map(RoaringBitmap::len).sum::<u64>() {
-            (made.bytes, made.all) = (bytes, Some(all));
-        }
-        Ok(Made::Pieces(made))
+        if self.bytes > BYTES_MAX { Outcome::TooLarge } else { Outcome::Built(self) }
+    }
+
+    /// The piece that a key belongs to.
+    fn place_of(&self, key: &[u8]) -> usize {
+        self.starts.partition_point(|start| **start <= *key).saturating_sub(1)
     }
 
     /// How many there are.
@@ -227,12 +227,6 @@ impl Pieces {
     /// The first key of a piece, and its documents.
     pub fn get(&self, at: usize) -> (&[u8], &RoaringBitmap) {
         (&self.starts[at], &self.documents[at])
-    }
-
-    fn end(&mut self, union: BlockUnion) {
-        let documents = union.finish();
-        self.bytes += documents.serialized_size() + size_of::<RoaringBitmap>() + size_of::<Box<[u8]>>();
-        self.documents.push(documents);
     }
 
     /// The documents of some pieces.
@@ -275,6 +269,21 @@ impl Pieces {
         }
         let documents = self.union(first..end, pace).await;
         Some((documents, &self.starts[first], inner.map(|_| &*self.starts[end])))
+    }
+}
+
+/// A piece that is being read.
+#[derive(Default)]
+struct Piece {
+    union: BlockUnion,
+    entries: usize,
+    documents: u64,
+}
+
+impl Piece {
+    /// Whether it has what a piece has, divided by `part`.
+    fn is_full(&self, part: u64) -> bool {
+        self.entries as u64 * part >= PIECE_ENTRIES as u64 || self.documents * part >= PIECE_DOCUMENTS
     }
 }
 

@@ -11,7 +11,7 @@ use storage_engine::TreeId;
 use storage_engine::vector::Pace;
 
 use super::coarse::Pieces;
-use super::keys;
+use super::keys::Stretch;
 use super::reader::Columns;
 use super::store::ColumnError;
 use super::value_walk::{FieldValue, value_of};
@@ -171,9 +171,10 @@ impl Columns<'_> {
         walked: u64,
         pace: &dyn Pace,
     ) -> Result<Option<Rc<Pieces>>, ColumnError> {
-        let (Some(resident), prefix) = (self.resident, keys::field(field)) else { return Ok(None) };
-        resident.coarse.add_read((tree, &prefix), walked);
-        resident.coarse.get(self, (tree, &prefix), pace).await
+        let Some(resident) = self.resident else { return Ok(None) };
+        let stretch = Stretch::of_field(tree, field);
+        resident.coarse.add_reads(stretch, walked);
+        resident.coarse.get(self, stretch, pace).await
     }
 }
 

@@ -1,7 +1,10 @@
 //! Keys of the columns. Integers are big-endian, so byte order is the order of values.
 
+use storage_engine::TreeId;
+
 use crate::facets::geo::cells::Cell;
 use crate::ids::{FieldId, LocalDocId};
+use crate::partition::trees::GEO_CELLS;
 
 /// Longest operand that can matter to a comparison with stored strings, in bytes: those have at most 468.
 const OPERAND_BYTES_MAX: usize = crate::facets::normalise::STRING_BYTES_MAX + 1;
@@ -26,6 +29,39 @@ pub enum Place {
     Point = 0,
     /// Their `_geojson`.
     Shape = 1,
+}
+
+/// A stretch of a tree: the values of a field, or the cells of points or of shapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Stretch {
+    tree: u8,
+    start: [u8; 2],
+    len: u8,
+}
+
+impl Stretch {
+    /// The one that a key is in.
+    pub fn around(tree: TreeId, key: &[u8]) -> Self {
+        let len = key.len().min(if tree == GEO_CELLS { 1 } else { 2 });
+        let mut start = [0; 2];
+        start[..len].copy_from_slice(&key[..len]);
+        Self { tree: tree.0, start, len: len as u8 }
+    }
+
+    /// The values of a field.
+    pub fn of_field(tree: TreeId, field: FieldId) -> Self {
+        Self { tree: tree.0, start: field.0.to_be_bytes(), len: 2 }
+    }
+
+    /// The tree.
+    pub fn tree(&self) -> TreeId {
+        TreeId(self.tree)
+    }
+
+    /// With what its keys begin.
+    pub fn start(&self) -> &[u8] {
+        &self.start[..usize::from(self.len)]
+    }
 }
 
 /// The beginning of all keys of a field.
@@ -121,6 +157,12 @@ pub(super) fn values(field: FieldId, document: LocalDocId) -> [u8; 6] {
     [high, low, a, b, c, d]
 }
 
+/// The field and the document of such a key.
+pub(super) fn value_of(key: [u8; 6]) -> (FieldId, LocalDocId) {
+    let [high, low, a, b, c, d] = key;
+    (FieldId(u16::from_be_bytes([high, low])), LocalDocId(u32::from_be_bytes([a, b, c, d])))
+}
+
 /// The document of a `FACET_VALUES`, `GEO_POINTS` or `GEO_SHAPES` key.
 pub(super) fn document_of(key: &[u8]) -> Option<LocalDocId> {
     key.last_chunk().map(|bytes| LocalDocId(u32::from_be_bytes(*bytes)))
@@ -129,6 +171,15 @@ pub(super) fn document_of(key: &[u8]) -> Option<LocalDocId> {
 /// Whether two keys are of blocks of one value.
 pub(super) fn are_of_one_value(key: &[u8], other: &[u8]) -> bool {
     key.len() == other.len() && key.len().checked_sub(2).is_some_and(|end| key[..end] == other[..end])
+}
+
+/// The key of the first block that a block's value may have.
+pub(super) fn first_of_value(key: &[u8]) -> Box<[u8]> {
+    let mut key: Box<[u8]> = key.into();
+    if let Some(block) = key.last_chunk_mut() {
+        *block = [0; 2];
+    }
+    key
 }
 
 /// The first document number of a block.

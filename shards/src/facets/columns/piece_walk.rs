@@ -10,7 +10,7 @@ use storage_engine::vector::Pace;
 
 use super::coarse::Pieces;
 use super::cuts::Cut;
-use super::keys;
+use super::keys::Stretch;
 use super::reader::Columns;
 use super::store::ColumnError;
 use super::value_walk::{ValueWalk, value_of};
@@ -133,17 +133,19 @@ fn bits_of(documents: &RoaringBitmap) -> Vec<u64> {
 impl Columns<'_> {
     /// The pieces of a field, where they are held.
     pub fn held_pieces(&self, field: FieldId, descending: bool) -> Option<PieceWalk> {
-        let (resident, prefix) = (self.resident?, keys::field(field));
-        let numbers = resident.coarse.held((FACET_NUMBERS, &prefix))?;
-        let strings = resident.coarse.held((FACET_STRINGS, &prefix))?;
+        let coarse = &self.resident?.coarse;
+        let [numbers, strings] =
+            [FACET_NUMBERS, FACET_STRINGS].map(|tree| coarse.built(&Stretch::of_field(tree, field)));
+        let (numbers, strings) = numbers.zip(strings)?;
         Some(PieceWalk::new((field, descending), numbers, strings))
     }
 
     /// Tells that a walk has read so many values of a field.
     pub fn add_walked(&self, field: FieldId, values: u64) {
         if let Some(resident) = self.resident {
-            let prefix = keys::field(field);
-            [FACET_NUMBERS, FACET_STRINGS].iter().for_each(|tree| resident.coarse.add_read((*tree, &prefix), values));
+            for tree in [FACET_NUMBERS, FACET_STRINGS] {
+                resident.coarse.add_reads(Stretch::of_field(tree, field), values);
+            }
         }
     }
 

@@ -1,25 +1,27 @@
-//! Where the points of documents are, kept in memory as long as the epoch lasts.
+//! Where the points of documents are, kept in memory.
 //!
 //! Most documents have a cell of their own, so that an area of a million documents meets as many entries. Once areas have read many,
 //! the cell of each document is kept, in the order of documents: to compare all of them with an area takes less time than to read the
 //! entries of a hundredth.
 
-use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
+use super::epoch_cache::{Asked, Derived, EpochCache, Outcome};
 use super::keys::{self, Place};
 use super::reader::{Columns, decode_block};
 use super::store::ColumnError;
+use super::touched::{Touched, Touches};
+use crate::facets::geo::GeoPoint;
 use crate::facets::geo::areas::Area;
-use crate::facets::geo::cells::Spot;
+use crate::facets::geo::cells::{Bounds, Spot, cells_of};
+use crate::ids::LocalDocId;
 use crate::partition::trees::GEO_CELLS;
+use crate::runtime::pause_at;
 
-/// Entries that areas read before places are first kept.
-const READ_MIN: u64 = if cfg!(test) { 10 } else { 1 << 16 };
 /// They are kept once at least a quarter as many entries were read as there are.
 const ENTRIES_PER_READ: u64 = 4;
 /// Bytes of the places of a partition at most.
@@ -29,6 +31,7 @@ const WORD_BITS: usize = 64;
 const BLOCK_WORDS: usize = 1024;
 
 /// The cells of all points within the usual ranges, by document.
+#[derive(Clone)]
 pub(super) struct Places {
     spots: Vec<Spot>,
     /// A bit for each document that has one.
@@ -37,103 +40,48 @@ pub(super) struct Places {
     unusual: RoaringBitmap,
 }
 
-/// The places held by a partition at one epoch.
-#[derive(Default)]
-pub(super) struct HeldPlaces(RefCell<State>);
+/// The places held by a partition at one epoch. What was read is counted in entries.
+pub(super) type HeldPlaces = EpochCache<(), Places>;
 
-enum State {
-    /// So many entries were read; from so many on they are to be kept.
-    Read(u64, u64),
-    /// Somebody reads them.
-    Left,
-    /// There are too many.
-    TooLarge,
-    Held(Rc<Places>),
-}
+impl Derived for Places {
+    const READS_MIN: u64 = if cfg!(test) { 10 } else { 1 << 16 };
+    const PART_COST: u64 = 4;
 
-impl Default for State {
-    fn default() -> Self {
-        Self::Read(0, READ_MIN)
+    fn bytes(&self) -> usize {
+        self.spots.capacity() * size_of::<Spot>() + self.known.capacity() * size_of::<u64>()
     }
-}
 
-/// Has others read them where their reading fails or is dropped half-way, as it is when its client has gone.
-struct Unread<'h> {
-    held: &'h HeldPlaces,
-    read: (u64, u64),
-}
-
-impl Drop for Unread<'_> {
-    fn drop(&mut self) {
-        let mut state = self.held.0.borrow_mut();
-        if matches!(*state, State::Left) {
-            *state = State::Read(self.read.0, self.read.1);
-        }
+    fn parts(&self) -> u64 {
+        self.spots.len() as u64
     }
 }
 
 impl HeldPlaces {
-    /// Bytes of them, about.
-    pub fn bytes(&self) -> usize {
-        match &*self.0.borrow() {
-            State::Held(places) => places.bytes(),
-            _ => 0,
-        }
-    }
-
-    /// Forgets them; false when there are none.
-    pub fn forget(&self) -> bool {
-        matches!(self.0.replace(State::default()), State::Held(_))
-    }
-
-    /// Whether they would take too much memory.
-    pub fn are_too_large(&self) -> bool {
-        matches!(*self.0.borrow(), State::TooLarge)
-    }
-
     /// The places, if they are held or worth keeping.
     pub async fn get(&self, columns: &Columns<'_>, pace: &dyn Pace) -> Result<Option<Rc<Places>>, ColumnError> {
-        let read = {
-            let mut state = self.0.borrow_mut();
-            let read = match &*state {
-                State::Held(places) => return Ok(Some(places.clone())),
-                State::Read(read, from) if read >= from => (*read, *from),
-                _ => return Ok(None),
-            };
-            *state = State::Left;
-            read
+        let mut builder = match self.ask((), usize::MAX, |reads| reads.are_enough()) {
+            Asked::Built(places) => return Ok(Some(places)),
+            Asked::Missing => return Ok(None),
+            Asked::Build(builder) => builder,
         };
-        let unread = Unread { held: self, read };
-        let made = Places::read(columns, read.0.saturating_mul(ENTRIES_PER_READ), pace).await?;
-        std::mem::forget(unread);
-        let (state, places) = match made {
-            Made::Places(places) => {
-                let places = Rc::new(places);
-                (State::Held(places.clone()), Some(places))
+        let outcome = match builder.take_stale() {
+            Some((mut places, stale)) => {
+                places.renew(columns, &stale, pace).await?;
+                if places.bytes() > BYTES_MAX { Outcome::TooLarge } else { Outcome::Built(places) }
             }
-            Made::TooManyEntries => (State::Read(read.0, read.1.max(read.0).saturating_mul(2)), None),
-            Made::TooLarge => (State::TooLarge, None),
+            None => Places::read(columns, builder.reads.count.saturating_mul(ENTRIES_PER_READ), pace).await?,
         };
-        self.0.replace(state);
-        Ok(places)
+        Ok(builder.end(outcome))
     }
 
-    /// Tells that areas have read more entries.
-    pub fn add_read(&self, entries: u64) {
-        if let State::Read(read, _) = &mut *self.0.borrow_mut() {
-            *read = read.saturating_add(entries);
-        }
+    /// Those of the next epoch.
+    pub fn after(&self, touched: &Touched) -> Self {
+        self.renewed(|(), _| touched.documents(Touches::Point))
     }
-}
-
-enum Made {
-    Places(Places),
-    TooManyEntries,
-    TooLarge,
 }
 
 impl Places {
-    async fn read(columns: &Columns<'_>, entries_max: u64, pace: &dyn Pace) -> Result<Made, ColumnError> {
+    async fn read(columns: &Columns<'_>, entries_max: u64, pace: &dyn Pace) -> Result<Outcome<Self>, ColumnError> {
         let mut made = Self { spots: Vec::new(), known: Vec::new(), unusual: RoaringBitmap::new() };
         let (mut entries, mut too) = (0, None);
         let mut entry = |key: &[u8], value: &[u8]| {
@@ -150,14 +98,14 @@ impl Places {
                 block.add_to(base, &mut made.unusual);
             }
             if entries > entries_max {
-                too = Some(Made::TooManyEntries);
+                too = Some(Outcome::TooSoon);
             } else if made.bytes() > BYTES_MAX {
-                too = Some(Made::TooLarge);
+                too = Some(Outcome::TooLarge);
             }
             Ok(if too.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         };
         columns.scan((GEO_CELLS, false), &[Place::Point as u8], &mut entry, pace).await?;
-        Ok(too.unwrap_or(Made::Places(made)))
+        Ok(too.unwrap_or(Outcome::Built(made)))
     }
 
     fn put(&mut self, document: u32, spot: Spot) {
@@ -170,8 +118,29 @@ impl Places {
         self.known[at / WORD_BITS] |= 1 << (at % WORD_BITS);
     }
 
-    fn bytes(&self) -> usize {
-        self.spots.capacity() * size_of::<Spot>() + self.known.capacity() * size_of::<u64>()
+    /// Reads the points of some documents again.
+    async fn renew(
+        &mut self,
+        columns: &Columns<'_>,
+        documents: &RoaringBitmap,
+        pace: &dyn Pace,
+    ) -> Result<(), ColumnError> {
+        for document in documents {
+            pause_at(0, 1, pace).await;
+            self.unusual.remove(document);
+            if let Some(known) = self.known.get_mut(document as usize / WORD_BITS) {
+                *known &= !(1 << (document as usize % WORD_BITS));
+            }
+            let Some(GeoPoint { lat, lng }) = columns.point(LocalDocId(document))? else { continue };
+            for cell in cells_of(&Bounds::of_point(lng, lat)) {
+                if cell.holds_points() {
+                    self.put(document, cell.spot());
+                } else {
+                    self.unusual.insert(document);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Up to so many entries it takes less time to read them than to compare all cells.

@@ -38,10 +38,10 @@ impl Columns<'_> {
             Some(places) => self.by_places(area, places, pace).await?,
             None => {
                 // Where places are not kept, wholly covered cells are taken in larger pieces.
-                let in_pieces = held.is_some_and(|held| held.are_too_large());
+                let in_pieces = held.is_some_and(|held| held.is_too_large(&()));
                 let mut read = 0;
                 let found = self.by_entries(area, (AREA_CELLS, in_pieces), (&mut read, u64::MAX), pace).await?;
-                held.into_iter().for_each(|held| held.add_read(read));
+                held.into_iter().for_each(|held| held.add_reads((), read));
                 found.unwrap_or_default()
             }
         };

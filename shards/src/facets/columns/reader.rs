@@ -11,7 +11,7 @@ use storage_engine::vector::Pace;
 use super::block::Block;
 use super::block_union::BlockUnion;
 use super::cuts::Cut;
-use super::keys::{self, Flag, Place};
+use super::keys::{self, Flag, Place, Stretch};
 use super::resident::ResidentFields;
 use super::store::{ColumnError, ColumnRead, Entry};
 use super::value_walk::FieldValue;
@@ -339,10 +339,10 @@ impl<'a> Columns<'a> {
         before: Option<&[u8]>,
         pace: &dyn Pace,
     ) -> Result<RoaringBitmap, ColumnError> {
-        let prefix = from.get(..if tree == GEO_CELLS { 1 } else { 2 }).unwrap_or(from);
+        let stretch = Stretch::around(tree, from);
         if let Some(coarse) = self.resident.map(|resident| &resident.coarse)
-            && let Some(pieces) = coarse.get(self, (tree, prefix), pace).await?
-            && let Some((mut documents, first, rest)) = pieces.within(prefix, (from, before), pace).await
+            && let Some(pieces) = coarse.get(self, stretch, pace).await?
+            && let Some((mut documents, first, rest)) = pieces.within(stretch.start(), (from, before), pace).await
         {
             documents |= self.accepted(tree, (from, Some(first)), |_| true, pace).await?;
             if let Some(rest) = rest {
@@ -357,7 +357,7 @@ impl<'a> Columns<'a> {
         };
         let documents = self.accepted(tree, (from, before), count, pace).await?;
         if let Some(resident) = self.resident {
-            resident.coarse.add_read((tree, prefix), read);
+            resident.coarse.add_reads(stretch, read);
         }
         Ok(documents)
     }

@@ -1,10 +1,10 @@
-//! Fields whose values are kept in memory for counting, as long as the epoch lasts.
+//! Fields whose values are kept in memory for counting.
 //!
 //! Looking up the values of every matching document takes most of the time of a search with facets. Many documents have the same
 //! values, so a field is kept as its distinct lists of values plus the number of each document's list. A field is loaded once so
-//! many of its values have been looked up one by one that loading all of them would have been cheaper.
+//! many of its values have been looked up one by one that loading all of them would have been cheaper. At the next epoch only the
+//! values of documents that changed are read again.
 
-use std::cell::RefCell;
 use std::collections::hash_map::Entry;
 use std::hash::BuildHasher;
 use std::ops::ControlFlow;
@@ -15,12 +15,14 @@ use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
 use super::coarse::CoarseColumns;
+use super::epoch_cache::{Asked, Derived, EpochCache, Outcome, Reads};
 use super::keys;
 use super::places::HeldPlaces;
 use super::reader::Columns;
 use super::store::ColumnError;
+use super::touched::{Touched, Touches};
 use super::values::DocValues;
-use crate::ids::FieldId;
+use crate::ids::{FieldId, LocalDocId};
 use crate::partition::trees::FACET_VALUES;
 use crate::runtime::pause_at;
 
@@ -28,7 +30,7 @@ use crate::runtime::pause_at;
 const LISTS_BYTES_MAX: usize = 4 << 20;
 /// Bytes of all fields of a partition, about; those asked for later are not held.
 const ALL_BYTES_MAX: usize = 16 << 20;
-/// What a list takes besides its bytes, while it is looked for among the others.
+/// What a list takes besides its bytes.
 const LIST_BYTES: usize = 32;
 /// To look up a document's values takes about so many times as long as to come by them in passing.
 const LOOK_UP_COST: u64 = 4;
@@ -40,20 +42,23 @@ const LISTS_PER_DOCUMENT: u64 = 8;
 const DOCUMENTS_PER_LOOK: usize = 4096;
 
 /// The values of one field.
+#[derive(Clone)]
 pub struct ResidentField {
     lists: Lists,
+    numbers: ListNumbers<RandomState>,
     /// By document, the number of its list plus 1; 0 for none.
     of_documents: Vec<u32>,
 }
 
 /// Lists of values as stored, one behind the other: tens of thousands of pieces of memory would take milliseconds to free.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Lists {
     bytes: Vec<u8>,
     ends: Vec<u32>,
 }
 
 /// Finds the numbers of lists by their hashes, for the same reason without a copy of them.
+#[derive(Clone)]
 struct ListNumbers<S> {
     hasher: S,
     by_hash: AHashMap<u64, u32>,
@@ -99,40 +104,25 @@ impl<S: BuildHasher> ListNumbers<S> {
     }
 }
 
-/// The fields held by a partition at one epoch.
+/// What a partition holds in memory of its columns at one epoch.
 #[derive(Default)]
 pub struct ResidentFields {
-    held: RefCell<Held>,
+    /// What was read without them is counted in values looked up.
+    fields: EpochCache<FieldId, ResidentField>,
     pub(super) coarse: CoarseColumns,
     pub(super) places: HeldPlaces,
 }
 
-#[derive(Default)]
-struct Held {
-    fields: AHashMap<FieldId, State>,
-    bytes: usize,
-}
+impl Derived for ResidentField {
+    const READS_MIN: u64 = 0;
+    const PART_COST: u64 = LOOK_UP_COST;
 
-enum State {
-    /// So many of its values were looked up.
-    LookedUp(u64),
-    /// Somebody reads it, or it is too large.
-    Left,
-    Resident(Rc<ResidentField>),
-}
+    fn bytes(&self) -> usize {
+        self.of_documents.len() * 4 + self.lists.bytes.len() + self.lists.len() * LIST_BYTES
+    }
 
-/// Has others read the field where its reading fails or is dropped half-way, as it is when its client has gone.
-struct Unread<'f> {
-    fields: &'f ResidentFields,
-    field: FieldId,
-    looked_up: u64,
-}
-
-impl Drop for Unread<'_> {
-    fn drop(&mut self) {
-        if let Some(state @ State::Left) = self.fields.held.borrow_mut().fields.get_mut(&self.field) {
-            *state = State::LookedUp(self.looked_up);
-        }
+    fn parts(&self) -> u64 {
+        self.of_documents.len() as u64
     }
 }
 
@@ -166,8 +156,47 @@ impl ResidentField {
         DocValues::decode(bytes).ok_or(ColumnError::Corrupt(FACET_VALUES))
     }
 
-    fn bytes(&self) -> usize {
-        self.of_documents.len() * 4 + self.lists.bytes.len() + self.lists.len() * LIST_BYTES
+    fn new() -> Self {
+        let numbers = ListNumbers::new(RandomState::new());
+        Self { lists: Lists::default(), numbers, of_documents: Vec::new() }
+    }
+
+    /// Sets the values of a document; false where they would take too much memory.
+    fn set(&mut self, document: LocalDocId, list: &[u8]) -> bool {
+        let next = self.lists.len();
+        let number = match self.numbers.find(list, &self.lists) {
+            Some(number) => number,
+            None if self.lists.bytes.len() + list.len() + (next + 1) * LIST_BYTES > LISTS_BYTES_MAX => return false,
+            None => {
+                self.lists.push(list);
+                next as u32
+            }
+        };
+        let at = document.0 as usize;
+        if self.of_documents.len() <= at {
+            self.of_documents.resize(at + 1, 0);
+        }
+        self.of_documents[at] = number + 1;
+        true
+    }
+
+    /// Reads the values of some documents again; false where they would take too much memory.
+    async fn renew(
+        &mut self,
+        columns: &Columns<'_>,
+        field: FieldId,
+        documents: &RoaringBitmap,
+        pace: &dyn Pace,
+    ) -> Result<bool, ColumnError> {
+        for document in documents {
+            pause_at(0, 1, pace).await;
+            match columns.store.get(FACET_VALUES, &keys::values(field, LocalDocId(document)))? {
+                Some(list) if !self.set(LocalDocId(document), list) => return Ok(false),
+                Some(_) => {}
+                None => self.of_documents.get_mut(document as usize).into_iter().for_each(|list| *list = 0),
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -180,52 +209,39 @@ impl ResidentFields {
         (looked_up, documents): (u64, u64),
         pace: &dyn Pace,
     ) -> Result<Option<Rc<ResidentField>>, ColumnError> {
-        let looked_up = {
-            let mut held = self.held.borrow_mut();
-            let is_full = held.bytes >= ALL_BYTES_MAX;
-            let looked_up = match held.fields.entry(field).or_insert(State::LookedUp(0)) {
-                State::Resident(values) => return Ok(Some(values.clone())),
-                State::Left => return Ok(None),
-                State::LookedUp(so_far) => {
-                    *so_far = so_far.saturating_add(looked_up);
-                    if is_full || so_far.saturating_mul(LOOK_UP_COST) < documents {
-                        return Ok(None);
-                    }
-                    *so_far
-                }
-            };
-            held.fields.insert(field, State::Left);
-            looked_up
+        let pays = |reads: &mut Reads| {
+            reads.count = reads.count.saturating_add(looked_up);
+            reads.count.saturating_mul(LOOK_UP_COST) >= documents
         };
-        let unread = Unread { fields: self, field, looked_up };
-        let values = columns.all_values(field, pace).await?;
-        std::mem::forget(unread);
-        let Some(values) = values else { return Ok(None) };
-        let values = Rc::new(values);
-        let mut held = self.held.borrow_mut();
-        held.bytes += values.bytes();
-        // Where it was forgotten meanwhile somebody else may have read it, too.
-        if let Some(State::Resident(before)) = held.fields.insert(field, State::Resident(values.clone())) {
-            held.bytes -= before.bytes();
+        let mut builder = match self.fields.ask(field, ALL_BYTES_MAX, pays) {
+            Asked::Built(values) => return Ok(Some(values)),
+            Asked::Missing => return Ok(None),
+            Asked::Build(builder) => builder,
+        };
+        if let Some((mut values, stale)) = builder.take_stale()
+            && values.renew(columns, field, &stale, pace).await?
+        {
+            return Ok(builder.end(Outcome::Built(values)));
         }
-        Ok(Some(values))
+        // Where there is no room for what changed there may be without lists that no document has any more.
+        let values = columns.all_values(field, pace).await?;
+        Ok(builder.end(values.map_or(Outcome::TooLarge, Outcome::Built)))
+    }
+
+    /// What is right of it at the next epoch.
+    pub fn after(&self, touched: &Touched) -> Self {
+        let fields = self.fields.renewed(|field, _| touched.documents(Touches::Values(*field)));
+        Self { fields, coarse: self.coarse.after(touched), places: self.places.after(touched) }
     }
 
     /// Forgets one of them; false when there is none.
     pub fn forget_some(&self) -> bool {
-        let mut held = self.held.borrow_mut();
-        let Some(field) = held.fields.keys().next().copied() else {
-            return self.places.forget() || self.coarse.forget_some();
-        };
-        if let Some(State::Resident(values)) = held.fields.remove(&field) {
-            held.bytes -= values.bytes();
-        }
-        true
+        self.fields.forget_some() || self.places.forget_some() || self.coarse.forget_some()
     }
 
     /// Bytes of all that are held, about.
     pub fn bytes(&self) -> usize {
-        self.held.borrow().bytes + self.coarse.bytes() + self.places.bytes()
+        self.fields.bytes() + self.coarse.bytes() + self.places.bytes()
     }
 }
 
@@ -233,32 +249,15 @@ impl Columns<'_> {
     /// The values of all documents on a field; `None` when they would take too much memory.
     async fn all_values(&self, field: FieldId, pace: &dyn Pace) -> Result<Option<ResidentField>, ColumnError> {
         let start = keys::field(field);
-        let mut numbers = ListNumbers::new(RandomState::new());
-        let mut found = ResidentField { lists: Lists::default(), of_documents: Vec::new() };
-        let mut bytes_left = Some(LISTS_BYTES_MAX);
+        let (mut found, mut fits) = (ResidentField::new(), true);
         let mut entry = |key: &[u8], value: &[u8]| {
             let Some(document) = key.strip_prefix(start.as_slice()) else { return Ok(ControlFlow::Break(())) };
-            let document = keys::document_of(document).ok_or(ColumnError::Corrupt(FACET_VALUES))?.0 as usize;
-            let next = found.lists.len() as u32;
-            let number = match numbers.find(value, &found.lists) {
-                Some(number) => number,
-                None => {
-                    bytes_left = bytes_left.and_then(|left| left.checked_sub(value.len() + LIST_BYTES));
-                    if bytes_left.is_none() {
-                        return Ok(ControlFlow::Break(()));
-                    }
-                    found.lists.push(value);
-                    next
-                }
-            };
-            if found.of_documents.len() <= document {
-                found.of_documents.resize(document + 1, 0);
-            }
-            found.of_documents[document] = number + 1;
-            Ok(ControlFlow::Continue(()))
+            let document = keys::document_of(document).ok_or(ColumnError::Corrupt(FACET_VALUES))?;
+            fits = found.set(document, value);
+            Ok(if fits { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         };
         self.scan((FACET_VALUES, false), &start, &mut entry, pace).await?;
-        Ok(bytes_left.map(|_| found))
+        Ok(fits.then_some(found))
     }
 }
 

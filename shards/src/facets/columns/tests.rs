@@ -1,3 +1,6 @@
+use std::ops::Bound;
+use std::rc::Rc;
+
 use futures_lite::future::block_on;
 use futures_util::FutureExt;
 use proptest::prelude::*;
@@ -5,7 +8,7 @@ use roaring::RoaringBitmap;
 use serde_json::{Value, json};
 use storage_engine::vector::Unpaced;
 
-use super::{ColumnWriter, Columns, Flag, ReindexPlan, drop_field, drop_places};
+use super::{ColumnWriter, Columns, DocValues, Flag, ReindexPlan, Touched, drop_field, drop_places};
 use crate::facets::Extractor;
 use crate::facets::filter::tests::document;
 use crate::facets::geo::areas::{Area, BoxArea, CircleArea};
@@ -53,6 +56,7 @@ fn reindex(facets: &mut Facets, settings: Settings) {
         writer.add(LocalDocId(*number), None, Some(&facts));
     }
     writer.flush(&mut facets.columns).expect("memory does not fail");
+    facets.resident = Rc::new(facets.resident.after(&Touched::everything()));
     facets.settings = settings;
 }
 
@@ -196,4 +200,85 @@ fn places_are_held_when_that_pays() {
     assert_eq!(all(), 30);
     assert!(facets.resident.bytes() > 0);
     assert_eq!(all(), 30);
+}
+
+/// What a document of the following test has.
+fn small(value: u32, far: bool) -> Value {
+    let lng = if far { 200.0 } else { f64::from(value) * 3.0 };
+    json!({"v": [value % 7, value, format!("{value:02}")], "_geo": {"lat": value, "lng": lng}})
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// What is held of an epoch is right at the next, whatever was written in between.
+    #[test]
+    fn what_is_held_stays_right(
+        count in 8..90u32,
+        batches in proptest::collection::vec((
+            proptest::collection::vec((0..100u32, proptest::option::weighted(0.8, (0..60u32, any::<bool>()))), 0..7),
+            proptest::collection::vec((0..60u32, 0..60u32), 0..4),
+        ), 1..9),
+    ) {
+        let first = (0..count).map(|number| small(number * 13 % 60, number % 9 == 0));
+        let mut facets = Facets::with(filterable(&["v", "_geo"]), first);
+        let field = facets.fields.id("v").expect("met");
+        for (changes, questions) in batches {
+            for (from, to) in questions {
+                let (plain, held) = (facets.columns(), facets.columns().held_by(facets.resident_fields()));
+                let bits = |number: u32| crate::facets::normalise::number_bits(f64::from(number));
+                let numbers = (Bound::Included(bits(from)), Bound::Excluded(bits(to)));
+                let find = |columns: Columns<'_>| block_on(columns.with_number_in(field, numbers.0, numbers.1, &Unpaced));
+                prop_assert_eq!(find(held).unwrap(), find(plain).unwrap());
+                let (from_text, to_text) = (format!("{from:02}"), format!("{to:02}"));
+                let find = |columns: Columns<'_>| {
+                    block_on(columns.with_string_in(field, Bound::Included(&from_text), Bound::Included(&to_text), &Unpaced))
+                };
+                prop_assert_eq!(find(held).unwrap(), find(plain).unwrap());
+                let area = CircleArea::new(GeoPoint { lat: f64::from(from), lng: 9.0 }, f64::from(to) * 100_000.0);
+                let find = |columns: Columns<'_>| block_on(columns.with_point(&area, &Unpaced));
+                prop_assert_eq!(find(held).unwrap(), find(plain).unwrap());
+                let fields = &facets.resident;
+                let resident = block_on(fields.get(&plain, field, (40, 100), &Unpaced)).unwrap();
+                for document in resident.iter().flat_map(|_| 0..100) {
+                    let one = RoaringBitmap::from([document]);
+                    let lists = block_on(resident.as_ref().expect("there").lists_of(&one, &Unpaced));
+                    let kept = lists.first().map(|(list, ..)| resident.as_ref().expect("there").values(*list).unwrap());
+                    let values = |values: DocValues<'_>| {
+                        (values.numbers().collect::<Vec<_>>(), values.strings().map(|(text, _)| text.to_owned()).collect::<Vec<_>>())
+                    };
+                    let there = plain.values(field, LocalDocId(document)).unwrap();
+                    prop_assert_eq!(kept.map(values), there.map(values));
+                }
+            }
+            facets.put(changes.into_iter().map(|(number, new)| (number, new.map(|(value, far)| small(value, far)))));
+        }
+        let resident = &facets.resident;
+        while resident.forget_some() {}
+        prop_assert_eq!(resident.bytes(), 0);
+    }
+}
+
+/// After a small change all that is held is still there, and used.
+#[test]
+fn a_small_change_leaves_what_is_held() {
+    let mut facets = Facets::with(filterable(&["v", "_geo"]), (0..60).map(|number| small(number, false)));
+    let field = facets.fields.id("v").expect("met");
+    let area = CircleArea::new(GeoPoint { lat: 0.0, lng: 0.0 }, 20_000_000.0);
+    let ask = |facets: &Facets| {
+        let columns = facets.columns().held_by(facets.resident_fields());
+        block_on(columns.with_number_in(field, Bound::Unbounded, Bound::Unbounded, &Unpaced)).unwrap();
+        block_on(columns.with_point(&area, &Unpaced)).unwrap();
+        block_on(facets.resident.get(&columns, field, (60, 60), &Unpaced)).unwrap();
+    };
+    (0..3).for_each(|_| ask(&facets));
+    let whole = facets.resident.bytes();
+    assert!(whole > 0);
+    facets.put([(60, Some(small(60, false)))]);
+    assert_eq!(facets.resident.bytes(), whole);
+    ask(&facets);
+    assert!(facets.resident.bytes() > whole, "with the new document");
+    let before = facets.resident.bytes();
+    facets.put([]);
+    assert_eq!(facets.resident.bytes(), before);
 }

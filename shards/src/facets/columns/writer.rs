@@ -8,7 +8,9 @@ use storage_engine::TreeId;
 
 use super::block::{self, Block};
 use super::changes::{FactChanges, Told, tell};
+use super::keys;
 use super::store::{ColumnError, ColumnWrite};
+use super::touched::{Touched, Touches};
 use crate::facets::extract::Facts;
 use crate::facets::geo::GeoPoint;
 use crate::ids::LocalDocId;
@@ -30,6 +32,7 @@ pub struct ColumnWriter {
     /// What shapes become, and about how many bytes they take.
     shapes: BTreeMap<LocalDocId, Option<Box<[u8]>>>,
     shapes_bytes: usize,
+    touched: Touched,
     /// How far a flush is; none is under way at the first step.
     stage: Stage,
 }
@@ -114,6 +117,11 @@ impl ColumnWriter {
         self.blocks.memory_bytes() + self.changes.len() * size_of::<Change>() * 3 / 2 + self.values_bytes + entries
     }
 
+    /// What was written since this was asked last.
+    pub fn take_touched(&mut self) -> Touched {
+        std::mem::take(&mut self.touched)
+    }
+
     /// Writes everything. The writer may be used again.
     pub fn flush(&mut self, store: &mut dyn ColumnWrite) -> Result<(), ColumnError> {
         while !self.flush_some(store, usize::MAX)? {}
@@ -188,7 +196,7 @@ impl ColumnWriter {
         Stage::Place(chunk + 1, order)
     }
 
-    fn sort(&self, done: usize, mut order: Order, entries_max: usize) -> Stage {
+    fn sort(&mut self, done: usize, mut order: Order, entries_max: usize) -> Stage {
         let until = done.saturating_add(entries_max.saturating_mul(SORTED_PER_ENTRY)).min(self.blocks.len());
         for block in done..until {
             let key = self.blocks.text(block as TermNo);
@@ -196,6 +204,7 @@ impl ColumnWriter {
             let len = key.len().min(SORTED_BYTES);
             beginning[..len].copy_from_slice(&key[..len]);
             order.by_key.entry(beginning).or_default().push(block as TermNo);
+            self.touched.touch_block(TreeId(key[0]), &key[1..]);
         }
         if until < self.blocks.len() { Stage::Sort(until, order) } else { Stage::Write(order) }
     }
@@ -209,6 +218,8 @@ impl ColumnWriter {
             && let Some((key, bytes)) = self.values.pop_first()
         {
             left -= 1;
+            let (field, document) = keys::value_of(key);
+            self.touched.touch_document(Touches::Values(field), document);
             if bytes.is_empty() { gone.push(key.into()) } else { store.put(FACET_VALUES, &key, &bytes)? }
         }
         delete_all(store, FACET_VALUES, &mut gone)?;
@@ -216,6 +227,7 @@ impl ColumnWriter {
             && let Some((document, point)) = self.points.pop_first()
         {
             left -= 1;
+            self.touched.touch_document(Touches::Point, document);
             let key = document.0.to_be_bytes();
             match point {
                 Some(point) => {
@@ -238,7 +250,7 @@ impl ColumnWriter {
         }
         delete_all(store, GEO_SHAPES, &mut gone)?;
         if self.values.is_empty() && self.points.is_empty() && self.shapes.is_empty() {
-            *self = Self::new();
+            *self = Self { touched: self.take_touched(), ..Self::new() };
             return Ok(true);
         }
         Ok(false)

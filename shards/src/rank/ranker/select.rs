@@ -15,6 +15,7 @@ use crate::rank::bucket::{BucketWork, Found};
 use crate::rank::evaluate::Evaluator;
 use crate::rank::groups::Groups;
 use crate::rank::plan::{Costs, RankedDoc, SortValue};
+use crate::rank::rules::Rule;
 
 /// Buckets of fewer documents are evaluated as they are.
 const DOCS_MIN: usize = if cfg!(test) { 3 } else { 256 };
@@ -100,14 +101,18 @@ impl SelectWork {
 }
 
 impl Ranker {
-    /// How the documents of a bucket of `count` are sorted into classes; `None` where they are evaluated as they are.
-    pub(super) fn selection(&self, count: usize, wanted: usize) -> Option<Selection> {
+    /// How the documents of a bucket of `count`, which use so many paths, are sorted into classes; `None` where they are evaluated
+    /// as they are.
+    pub(super) fn selection(&self, count: usize, wanted: usize, paths: usize) -> Option<Selection> {
         let plan = &self.plan;
         let rules = &plan.rules.rules[self.leading_sorts..];
         let costs = rules.iter().take_while(|rule| rule.is_graph()).count();
         let later = rules[costs..].iter().take_while(|rule| !rule.is_graph()).count();
-        let is_plain = !(plan.scores || plan.whole_buckets || plan.one_per_group) && count >= DOCS_MIN;
-        let is_ordered = plan.rules.sorts.is_empty() && wanted >= ORDERED_MIN;
+        // Scores depend on the paths in use, and on which of their words are there as typed where a rule has told: whoever is left
+        // out then has the same ones.
+        let are_alike = paths <= 1 && !rules[..costs].contains(&Rule::ExactWords);
+        let is_plain = !(plan.whole_buckets || plan.one_per_group) && (are_alike || !plan.scores) && count >= DOCS_MIN;
+        let is_ordered = plan.rules.sorts.is_empty() && wanted >= ORDERED_MIN && !plan.scores;
         let is_selected =
             later > 0 && wanted > 0 && count >= wanted.saturating_mul(DOCS_PER_WANTED) && plan.geo_rule().is_none();
         let fits = is_plain && (is_ordered || is_selected);

@@ -38,7 +38,7 @@ impl Ranker {
         // Of the bucket in which the wanted ones end, all may be asked for.
         let wanted = self.plan.wanted.saturating_sub(self.out.len());
         let docs: Vec<u32> = bucket.docs.iter().collect();
-        if let Some(selection) = self.selection(docs.len(), wanted) {
+        if let Some(selection) = self.selection(docs.len(), wanted, evaluator.path_count()) {
             self.select = Some(SelectWork::new(selection, docs, evaluator, wanted));
             return;
         }
