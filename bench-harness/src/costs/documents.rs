@@ -32,6 +32,13 @@ pub fn settings() -> Value {
     })
 }
 
+/// The change of a number: what one of so many documents becomes in part.
+pub fn change(number: u32, count: u32) -> Value {
+    let number = number.wrapping_mul(0x9e37_79b9);
+    let (id, size) = (number % count.max(1), number % 1_000_000_000);
+    json!({"id": id, "size": size, "price": f64::from(size) / 1e6, "group": number % GROUPS, "_geo": {"lat": 1, "lng": id % 180}})
+}
+
 impl Documents {
     /// So many documents of this seed.
     pub fn new(seed: u64, count: u32) -> Self {

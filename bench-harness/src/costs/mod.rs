@@ -21,6 +21,8 @@ use crate::report::{anonymous_bytes, print_host, processor_time};
 const BATCH_BYTES: usize = 90_000_000;
 /// Between a request's answer and the look at the processor time: what a server does behind the answer counts.
 const REST: Duration = Duration::from_millis(5);
+/// After a write: what servers do behind the end of its task does not count.
+const SETTLED: Duration = Duration::from_millis(200);
 
 /// What is loaded, and what is asked.
 #[derive(clap::Args)]
@@ -43,6 +45,9 @@ pub struct Shape {
     /// Run only kinds of requests whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
+    /// Change one document before each request, so that the request is the first at a new state of the index.
+    #[arg(long)]
+    write: bool,
     /// Delete documents by filters at the end, which changes the index.
     #[arg(long)]
     delete: bool,
@@ -108,6 +113,9 @@ pub fn run(servers: &Servers, shape: &Shape) -> io::Result<()> {
         connect(servers, &mut asked)?;
         let mut differ = vec![0; asked.len()];
         for number in 0..shape.requests {
+            if shape.write {
+                write(servers, &mut asked, shape, number)?;
+            }
             let mut first = None;
             for (server, differ) in asked.iter_mut().zip(&mut differ) {
                 let essence = essence(&server.ask(case, &servers.index, number)?);
@@ -129,6 +137,18 @@ fn connect(servers: &Servers, asked: &mut [Asked]) -> io::Result<()> {
         server.client = Client::connect(address, servers.key.as_deref())?;
     }
     Ok(())
+}
+
+/// Changes one document on all servers, and waits until they have settled.
+fn write(servers: &Servers, asked: &mut [Asked], shape: &Shape, number: u32) -> io::Result<()> {
+    let changed = json!([documents::change(number, shape.documents)]);
+    for server in &mut *asked {
+        let path = format!("/indexes/{}/documents", servers.index);
+        let task = server.client.json("PUT", &path, Some(&changed))?;
+        server.client.wait(&task)?;
+    }
+    std::thread::sleep(SETTLED);
+    connect(servers, asked)
 }
 
 fn print_row(name: &str, address: &str, server: &mut Asked, (requests, differ): (u32, u32)) {
