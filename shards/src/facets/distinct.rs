@@ -5,7 +5,7 @@ use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
 use crate::error::UserError;
-use crate::facets::columns::{ColumnError, DistinctValues, DocValues};
+use crate::facets::columns::{BlockUnion, ColumnError, DistinctValues, DocValues};
 use crate::facets::source::FacetSource;
 use crate::ids::LocalDocId;
 use crate::settings::Settings;
@@ -48,12 +48,17 @@ pub fn groups_of(values: DocValues<'_>) -> Vec<GroupValue> {
     numbers.chain(values.strings().map(|(value, _)| GroupValue::String(value.into()))).collect()
 }
 
-/// The documents of the partition that have this value.
-pub fn group_members(source: &dyn FacetSource, field: &str, value: &GroupValue) -> Result<RoaringBitmap, ColumnError> {
-    let Some(field) = source.fields().id(field) else { return Ok(RoaringBitmap::new()) };
+/// Adds the documents of the partition that have this value.
+pub fn add_members(
+    source: &dyn FacetSource,
+    field: &str,
+    value: &GroupValue,
+    members: &mut BlockUnion,
+) -> Result<(), ColumnError> {
+    let Some(field) = source.fields().id(field) else { return Ok(()) };
     match value {
-        GroupValue::Number(bits) => source.columns().with_number(field, *bits),
-        GroupValue::String(value) => source.columns().with_string(field, value),
+        GroupValue::Number(bits) => source.columns().add_with_number(field, *bits, members),
+        GroupValue::String(value) => source.columns().add_with_string(field, value, members),
     }
 }
 
@@ -112,9 +117,11 @@ mod tests {
         let values = |document| group_values(&facets, "g", LocalDocId(document)).expect("memory does not fail");
         let kept: Vec<u32> = (0..8).filter(|document| groups.admit(values(*document))).collect();
         assert_eq!(kept, [0, 3, 4, 5, 7], "a dropped document takes nothing");
-        let members = |value| group_members(&facets, "g", value).expect("memory does not fail");
-        let members = values(0).iter().map(members).reduce(|all, more| all | more).unwrap_or_default();
-        assert_eq!(members.iter().collect::<Vec<_>>(), [0, 1, 2, 6]);
+        let mut members = BlockUnion::default();
+        for value in values(0) {
+            add_members(&facets, "g", &value, &mut members).expect("memory does not fail");
+        }
+        assert_eq!(members.finish().iter().collect::<Vec<_>>(), [0, 1, 2, 6]);
         assert!(
             check_distinct("g", &facets.settings, "c").is_ok() && check_distinct("h", &facets.settings, "c").is_err()
         );

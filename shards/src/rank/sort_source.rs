@@ -68,9 +68,9 @@ pub trait SortSource {
         Ok(None)
     }
 
-    /// The documents of a distinct group. Fails like the other.
-    fn group_members(&self, value: &GroupValue) -> Result<RoaringBitmap, String> {
-        let _ = value;
+    /// The documents of distinct groups, of no more of them once there are so many documents. Fails like the other.
+    fn group_members(&self, values: &[GroupValue], most: u64) -> Result<RoaringBitmap, String> {
+        let _ = (values, most);
         Ok(RoaringBitmap::new())
     }
 }

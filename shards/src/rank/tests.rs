@@ -305,8 +305,8 @@ impl SortSource for Grouped {
         Ok(Some(docs.iter().map(|doc| vec![GroupValue::Number(u64::from(doc % 5))]).collect()))
     }
 
-    fn group_members(&self, value: &GroupValue) -> Result<RoaringBitmap, String> {
-        let is_member = |doc: &u32| GroupValue::Number(u64::from(doc % 5)) == *value;
+    fn group_members(&self, values: &[GroupValue], _: u64) -> Result<RoaringBitmap, String> {
+        let is_member = |doc: &u32| values.contains(&GroupValue::Number(u64::from(doc % 5)));
         Ok((0..1000).filter(is_member).collect())
     }
 }

@@ -10,8 +10,10 @@ use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
 use crate::facets::FacetSource;
-use crate::facets::columns::{Columns, Cut, DocValues, FieldValue, PieceWalk, RingStep, RingWalk, ValueWalk};
-use crate::facets::distinct::{GroupValue, group_members, group_values, groups_of};
+use crate::facets::columns::{
+    BlockUnion, Columns, Cut, DocValues, FieldValue, PieceWalk, RingStep, RingWalk, ValueWalk,
+};
+use crate::facets::distinct::{GroupValue, add_members, group_values, groups_of};
 use crate::facets::geo::GeoPoint;
 use crate::facets::normalise::number_of_bits;
 use crate::ids::{FieldId, LocalDocId};
@@ -68,9 +70,16 @@ impl SortSource for ColumnSorter {
         read.map(|()| Some(groups)).map_err(|error| error.to_string())
     }
 
-    fn group_members(&self, value: &GroupValue) -> Result<RoaringBitmap, String> {
+    fn group_members(&self, values: &[GroupValue], most: u64) -> Result<RoaringBitmap, String> {
         let Some(field) = &self.distinct else { return Ok(RoaringBitmap::new()) };
-        group_members(&*self.source, field, value).map_err(|error| error.to_string())
+        let mut members = BlockUnion::default();
+        for value in values {
+            if members.added() >= most {
+                break;
+            }
+            add_members(&*self.source, field, value, &mut members).map_err(|error| error.to_string())?;
+        }
+        Ok(members.finish())
     }
 
     fn sort_values(&self, by: &SortBy, docs: &[u32]) -> Result<Vec<SortValue>, String> {

@@ -15,8 +15,8 @@ use super::hybrid;
 use super::hybrid::nearest::{SearchPace, VectorRanking};
 use super::kept_answers::KeptAnswers;
 use super::messages::{MergeLosses, NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply, WrittenHits};
-use crate::facets::columns::{ColumnError, FieldOrder};
-use crate::facets::distinct::{GroupValue, count_groups, group_members};
+use crate::facets::columns::{BlockUnion, ColumnError, FieldOrder};
+use crate::facets::distinct::{GroupValue, add_members, count_groups};
 use crate::facets::distribution::{FacetCounts, FacetPlan, count_facets};
 use crate::facets::facet_search::{search_facet, spellings};
 use crate::facets::{FacetError, FacetSource, Filter, in_network_shard};
@@ -376,16 +376,14 @@ async fn members(
     pacer: &dyn Pacer,
 ) -> Result<RoaringBitmap, SearchError> {
     doing("group members");
-    let (mut members, mut some) = (RoaringBitmap::new(), RoaringBitmap::new());
+    let mut members = BlockUnion::default();
     for (at, value) in values.enumerate() {
-        some |= group_members(&**partition, field, value).map_err(column_error)?;
-        // To add to a large set takes as long for many documents as for one.
+        add_members(&**partition, field, value, &mut members).map_err(column_error)?;
         if at % VALUES_PER_LOOK == VALUES_PER_LOOK - 1 {
-            members |= std::mem::take(&mut some);
             pause(pacer).await;
         }
     }
-    Ok(members | some)
+    Ok(members.finish())
 }
 
 /// The ranking of a question, its candidates found; and the pinned documents that its filter admits.

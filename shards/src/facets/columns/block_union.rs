@@ -16,7 +16,7 @@ const FEW: u64 = 64;
 /// A union of blocks in any order. A range over many rare values meets one tiny block for each; adding those one by one
 /// would search the set each time, and sorting them takes longer than to set a bit for each.
 #[derive(Default)]
-pub(super) struct BlockUnion {
+pub struct BlockUnion {
     /// Dense sets, together.
     dense: RoaringBitmap,
     /// Numbers that are in no bits yet.
@@ -24,10 +24,12 @@ pub(super) struct BlockUnion {
     bits: DocumentBits,
     /// All numbers are in the first so many blocks.
     spread: usize,
+    added: u64,
 }
 
 impl BlockUnion {
-    pub fn add(&mut self, base: u32, block: Block<'_>) {
+    pub(super) fn add(&mut self, base: u32, block: Block<'_>) {
+        self.added += block.len();
         match block {
             Block::List(numbers) => {
                 self.pending.extend(numbers.iter().map(|number| base | u32::from(u16::from_le_bytes(*number))));
@@ -51,6 +53,11 @@ impl BlockUnion {
         self.bits.extend(set.iter());
     }
 
+    /// How many documents were added in blocks, some of them again and again.
+    pub fn added(&self) -> u64 {
+        self.added
+    }
+
     /// Looks after numbers that were gathered of a block.
     fn gathered(&mut self, base: u32) {
         self.spread = self.spread.max((base >> 16) as usize + 1);
@@ -63,6 +70,7 @@ impl BlockUnion {
         self.bits.extend(self.pending.drain(..));
     }
 
+    /// All documents.
     pub fn finish(mut self) -> RoaringBitmap {
         let mut set = self.dense;
         if self.bits.is_empty() && self.pending.len() < self.spread.saturating_mul(NUMBERS_PER_BLOCK) {

@@ -41,6 +41,7 @@ mod value_walk;
 mod values;
 mod writer;
 
+pub use block_union::BlockUnion;
 pub use changes::FactChanges;
 pub use counting::{Counted, CountedSet};
 pub use cuts::{Before, Cut, DEEP_OFFSET, FieldOrder, Mark};

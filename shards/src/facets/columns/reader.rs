@@ -77,10 +77,22 @@ impl<'a> Columns<'a> {
 
     /// The documents with this normalised string.
     pub fn with_string(&self, field: FieldId, value: &str) -> Result<RoaringBitmap, ColumnError> {
-        if value.len() > STRING_BYTES_MAX {
-            return Ok(RoaringBitmap::new());
+        let mut union = BlockUnion::default();
+        self.add_with_string(field, value, &mut union)?;
+        Ok(union.finish())
+    }
+
+    /// Adds the documents with this number, as bits.
+    pub fn add_with_number(&self, field: FieldId, bits: u64, union: &mut BlockUnion) -> Result<(), ColumnError> {
+        self.add_value(FACET_NUMBERS, &keys::number(field, bits), union)
+    }
+
+    /// Adds the documents with this normalised string.
+    pub fn add_with_string(&self, field: FieldId, value: &str, union: &mut BlockUnion) -> Result<(), ColumnError> {
+        match value.len() > STRING_BYTES_MAX {
+            true => Ok(()),
+            false => self.add_value(FACET_STRINGS, &keys::string(field, value), union),
         }
-        self.of_value(FACET_STRINGS, &keys::string(field, value))
     }
 
     /// The documents with a string in this range of bytes.
@@ -319,8 +331,12 @@ impl<'a> Columns<'a> {
     /// The documents of the blocks of one value, or of whatever else has few of them: those whose key begins so.
     pub(super) fn of_value(&self, tree: TreeId, prefix: &[u8]) -> Result<RoaringBitmap, ColumnError> {
         let mut union = BlockUnion::default();
-        self.store.scan(tree, prefix, &mut |key, value| add_block(tree, prefix, key, value, &mut union))?;
+        self.add_value(tree, prefix, &mut union)?;
         Ok(union.finish())
+    }
+
+    fn add_value(&self, tree: TreeId, prefix: &[u8], union: &mut BlockUnion) -> Result<(), ColumnError> {
+        self.store.scan(tree, prefix, &mut |key, value| add_block(tree, prefix, key, value, union))
     }
 
     /// The documents of all blocks whose key begins so.

@@ -14,7 +14,7 @@ use super::check::SHARD;
 use super::ranges::{PendingOf, PendingRanges, Range, within_all, within_any};
 use super::tree::{Comparison, GeoTest, Node, Operator, Test};
 use crate::error::UserError;
-use crate::facets::columns::{ColumnError, Columns, Flag};
+use crate::facets::columns::{BlockUnion, ColumnError, Columns, Flag};
 use crate::facets::geo::areas::{BoxArea, CircleArea};
 use crate::facets::geo::shapes::Region;
 use crate::facets::geo::{self, GeoBox, GeoPoint};
@@ -226,12 +226,12 @@ impl Evaluation<'_> {
                 within_any(&self.columns, field, Range::of(&test.operator).as_slice(), self.pace).await?
             }
             Operator::In(operands) => {
-                let mut selected = RoaringBitmap::new();
+                let mut selected = BlockUnion::default();
                 for operand in operands {
                     self.pause().await;
-                    selected |= self.equal(field, operand)?;
+                    self.add_equal(field, operand, &mut selected)?;
                 }
-                selected
+                selected.finish()
             }
             Operator::Exists => self.columns.flagged(field, Flag::Exists)?,
             Operator::IsNull => self.columns.flagged(field, Flag::Null)?,
@@ -276,11 +276,17 @@ impl Evaluation<'_> {
     }
 
     fn equal(&self, field: FieldId, operand: &str) -> Result<RoaringBitmap, ColumnError> {
-        let mut selected = self.columns.with_string(field, &normalise(operand))?;
-        if let Some(number) = parse_number(operand) {
-            selected |= self.columns.with_number(field, number_bits(number))?;
+        let mut selected = BlockUnion::default();
+        self.add_equal(field, operand, &mut selected)?;
+        Ok(selected.finish())
+    }
+
+    fn add_equal(&self, field: FieldId, operand: &str, selected: &mut BlockUnion) -> Result<(), ColumnError> {
+        self.columns.add_with_string(field, &normalise(operand), selected)?;
+        match parse_number(operand) {
+            Some(number) => self.columns.add_with_number(field, number_bits(number), selected),
+            None => Ok(()),
         }
-        Ok(selected)
     }
 
     /// The documents of network shards, by names that the index knows; one that is held elsewhere has none here.

@@ -423,17 +423,12 @@ impl Ranker {
     fn exclude(&mut self, mut groups: Vec<GroupValue>, from: &mut Group) {
         groups.sort_unstable();
         groups.dedup();
-        let mut members = RoaringBitmap::new();
-        for value in groups.iter().filter(|value| self.taken.has(std::slice::from_ref(*value))) {
-            // The others are met again.
-            if members.len() >= EXCLUDED_DOCS {
-                break;
-            }
-            match self.sorter.group_members(value) {
-                Ok(of_value) => members |= of_value,
-                Err(fault) => self.fault = Some(fault),
-            }
-        }
+        groups.retain(|value| self.taken.has(std::slice::from_ref(value)));
+        // Documents of the others are met again.
+        let members = self.sorter.group_members(&groups, EXCLUDED_DOCS).unwrap_or_else(|fault| {
+            self.fault = Some(fault);
+            RoaringBitmap::new()
+        });
         from.docs = Rc::new(&*from.docs - &members);
         self.excluded |= members;
     }
