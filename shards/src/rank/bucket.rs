@@ -260,15 +260,21 @@ impl BucketWork {
     /// Whether the next document, and with it all behind it, is of no use: it may come after one that was left out, or after
     /// the ties of the last one of use.
     fn is_behind_use(&mut self, next: &RankedDoc, plan: &RankPlan, out: &Order) -> bool {
-        let rules = plan.rules.rules.len();
-        if self.horizon.as_ref().is_some_and(|horizon| plan.compare_rules(next, horizon, rules).is_ge()) {
+        if self.is_behind_horizon(next, plan) {
             return true;
         }
+        let rules = plan.rules.rules.len();
         let has_all = self.keeps_ties(plan) && self.wanted > 0 && self.settled >= self.wanted;
         let last = out.docs.last().filter(|_| has_all);
         let is_behind = last.is_some_and(|last| plan.compare_rules(last, next, rules).is_ne());
         self.cut |= is_behind;
         is_behind
+    }
+
+    /// Whether a document is of no use because one that comes before it, or is equal, was left out.
+    pub fn is_behind_horizon(&self, doc: &RankedDoc, plan: &RankPlan) -> bool {
+        let rules = plan.rules.rules.len();
+        self.horizon.as_ref().is_some_and(|horizon| plan.compare_rules(doc, horizon, rules).is_ge())
     }
 
     /// Whether documents that are equal to the last one of use stay.

@@ -1,7 +1,6 @@
 //! Evaluates a chunk of a bucket's documents, including the values that order them.
 
 use super::Ranker;
-use crate::facets::distinct::GroupValue;
 use crate::rank::bucket::{BucketWork, Found};
 use crate::rank::evaluate::{Evaluated, Evaluator};
 use crate::rank::plan::{RankedDoc, SortValue};
@@ -13,14 +12,6 @@ const FIRST_CHUNK_DOCS: usize = if cfg!(test) { 2 } else { 32 };
 const CHUNK_DOCS: usize = 1024;
 /// The same where more is read of each than its places: values to sort by, values of groups, what scores need.
 const READ_CHUNK_DOCS: usize = 512;
-
-/// What is read of some documents besides their places in the text.
-struct ReadValues {
-    /// For each sort rule behind the leading ones the values, document by document.
-    sorts: Vec<Vec<SortValue>>,
-    /// The values of the distinct groups of each; nothing where documents are not grouped.
-    groups: Vec<Vec<GroupValue>>,
-}
 
 impl Ranker {
     /// Evaluates the next documents of a bucket. What cannot be read is kept as the search's fault.
@@ -44,25 +35,25 @@ impl Ranker {
             }
         };
         let numbers: Vec<u32> = found.iter().map(|found| docs[found.index]).collect();
-        let read = match self.read_values(&numbers) {
-            Ok(read) => read,
-            Err(fault) => {
-                self.fault = Some(fault);
-                return;
-            }
-        };
-        self.note_groups(&read.groups);
-        let mut groups = read.groups.into_iter();
+        let Some(sorts) = self.read_sorts(&numbers) else { return };
         let mut ranked = Vec::with_capacity(found.len());
+        let mut met = Vec::with_capacity(found.len());
         for (at, mut found) in found.into_iter().enumerate() {
-            let sorts = self.sorts_of(at, &read.sorts);
+            let sorts = self.sorts_of(at, &sorts);
             if self.plan.scores {
                 self.note_profile(&mut found, &sorts, &bucket.evaluator);
             }
             let doc = RankedDoc { doc: self.global(numbers[at]), costs: found.costs, sorts, skipped: false };
-            ranked.push(Found { doc, values: groups.next().unwrap_or_default() });
+            // Its groups need not be read.
+            if !bucket.is_behind_horizon(&doc, &self.plan) {
+                met.push(numbers[at]);
+                ranked.push(doc);
+            }
         }
-        bucket.add(ranked, &self.plan, &self.taken);
+        let Some(groups) = self.read_groups(&met) else { return };
+        let mut groups = groups.into_iter();
+        let found = ranked.into_iter().map(|doc| Found { doc, values: groups.next().unwrap_or_default() });
+        bucket.add(found.collect(), &self.plan, &self.taken);
     }
 
     /// How many documents of the bucket the next step evaluates: more each time, since the first ones let others be passed over.
@@ -74,11 +65,12 @@ impl Ranker {
         (bucket.done * 3).clamp(FIRST_CHUNK_DOCS.max(bucket.wanted().min(most)), most)
     }
 
-    /// Reads what orders and groups the documents. Fails when the partition cannot be read.
-    fn read_values(&self, docs: &[u32]) -> Result<ReadValues, String> {
+    /// For each sort rule behind the leading ones the values, document by document. `None` when they cannot be read, which is kept
+    /// as the search's fault.
+    fn read_sorts(&mut self, docs: &[u32]) -> Option<Vec<Vec<SortValue>>> {
         let later = &self.plan.rules.sorts[self.leading_sorts..];
-        let sorts = later.iter().map(|by| self.sorter.sort_values(by, docs)).collect::<Result<_, _>>()?;
-        Ok(ReadValues { sorts, groups: self.sorter.group_values(docs)?.unwrap_or_default() })
+        let read = later.iter().map(|by| self.sorter.sort_values(by, docs)).collect::<Result<_, _>>();
+        read.map_err(|fault| self.fault = Some(fault)).ok()
     }
 
     /// The values of one document under all sort rules: those of its group, then those read for it.

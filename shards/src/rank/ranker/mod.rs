@@ -358,20 +358,12 @@ impl Ranker {
         self.group = Some(GroupWork { coarse: coarse(by_typos), words, words_next: 0, group });
     }
 
-    /// The values of the distinct groups of documents; empty ones where documents are not grouped. `None` when they cannot be
+    /// The values of the distinct groups of each document; nothing where documents are not grouped. `None` when they cannot be
     /// read, which is kept as the search's fault.
-    fn group_values(&mut self, docs: &[u32]) -> Option<Vec<Vec<GroupValue>>> {
-        match self.sorter.group_values(docs) {
-            Ok(values) => {
-                let values = values.unwrap_or_else(|| vec![Vec::new(); docs.len()]);
-                self.note_groups(&values);
-                Some(values)
-            }
-            Err(fault) => {
-                self.fault = Some(fault);
-                None
-            }
-        }
+    fn read_groups(&mut self, docs: &[u32]) -> Option<Vec<Vec<GroupValue>>> {
+        let groups = self.sorter.group_values(docs).map_err(|fault| self.fault = Some(fault)).ok()?.unwrap_or_default();
+        self.note_groups(&groups);
+        Some(groups)
     }
 
     /// Notes whether any of these documents is in several groups.
@@ -389,11 +381,13 @@ impl Ranker {
             (false, false) => room.min(SETTLED_DOCS),
         };
         let docs: Vec<u32> = group.docs.range(from..).take(count).collect();
-        let Some(values) = self.group_values(&docs) else { return };
+        let Some(values) = self.read_groups(&docs) else { return };
+        let mut values = values.into_iter();
         let next = docs.last().filter(|_| docs.len() == count).and_then(|last| last.checked_add(1));
         let (met, before) = (docs.len(), self.out.len());
         let mut groups: Vec<GroupValue> = Vec::new();
-        for (doc, values) in docs.into_iter().zip(values) {
+        for doc in docs {
+            let values = values.next().unwrap_or_default();
             if by_groups {
                 groups.extend_from_slice(&values);
             }
