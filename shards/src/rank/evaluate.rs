@@ -79,9 +79,12 @@ pub struct Evaluated {
     pub index: usize,
     /// The least.
     pub costs: Costs,
-    /// In visit order: number of the path, costs on it, which of its nodes are there as typed. Empty unless asked for.
-    pub paths: Vec<(usize, Costs, NodeSet)>,
+    /// The paths that it satisfies; empty unless asked for.
+    pub paths: OnPaths,
 }
+
+/// Paths that a document satisfies, in visit order: number of the path, costs on it, which of its nodes are there as typed.
+pub type OnPaths = Vec<(usize, Costs, NodeSet)>;
 
 impl Evaluator {
     /// Prepares the paths of a bucket, in visit order, each with the documents that satisfy it.

@@ -51,6 +51,7 @@ struct Search<'a> {
     search_on: Option<Vec<String>>,
     sort: Vec<SortBy>,
     wanted: usize,
+    whole_buckets: bool,
     scores: bool,
 }
 
@@ -65,6 +66,7 @@ impl<'a> Search<'a> {
             search_on: None,
             sort,
             wanted: 1000,
+            whole_buckets: false,
             scores: true,
         }
     }
@@ -134,7 +136,7 @@ impl<'a> Search<'a> {
             by_attribute,
             weights,
             wanted: self.wanted,
-            whole_buckets: false,
+            whole_buckets: self.whole_buckets,
             one_per_group: false,
             scores: self.scores,
             vector: None,
@@ -377,6 +379,10 @@ mod partitions {
                 let (page, page_total) = search.run(&query);
                 let ids = |hits: &[(i64, f64)]| hits.iter().map(|hit| hit.0).collect::<Vec<_>>();
                 prop_assert_eq!((&page[..], page_total), (&whole[..wanted.min(whole.len())], total));
+                // What comes behind the bucket in which the page ends is left out.
+                search.whole_buckets = true;
+                prop_assert_eq!(&search.run(&query), &(page.clone(), page_total));
+                search.whole_buckets = false;
                 // Without scores most documents are not looked at in full.
                 search.scores = false;
                 let (quick, quick_total) = search.run(&query);

@@ -2,7 +2,7 @@
 
 use super::Ranker;
 use crate::rank::bucket::{BucketWork, Found};
-use crate::rank::evaluate::{Evaluated, Evaluator};
+use crate::rank::evaluate::{Evaluator, OnPaths};
 use crate::rank::plan::{RankedDoc, SortValue};
 use crate::rank::score_facts::Profile;
 
@@ -36,16 +36,18 @@ impl Ranker {
         };
         let numbers: Vec<u32> = found.iter().map(|found| docs[found.index]).collect();
         let Some(sorts) = self.read_sorts(&numbers) else { return };
+        let alone = self.scores_alone(bucket.evaluator.path_count());
         let mut ranked = Vec::with_capacity(found.len());
         let mut met = Vec::with_capacity(found.len());
         for (at, mut found) in found.into_iter().enumerate() {
-            let sorts = self.sorts_of(at, &sorts);
-            if self.plan.scores {
-                self.note_profile(&mut found, &sorts, &bucket.evaluator);
-            }
+            let (sorts, paths) = (self.sorts_of(at, &sorts), std::mem::take(&mut found.paths));
             let doc = RankedDoc { doc: self.global(numbers[at]), costs: found.costs, sorts, skipped: false };
-            // Its groups need not be read.
-            if !bucket.is_behind_horizon(&doc, &self.plan) {
+            let is_of_use = !bucket.is_behind_horizon(&doc, &self.plan);
+            if self.plan.scores && (is_of_use || !alone) {
+                self.note_profile(&doc, paths, &bucket.evaluator);
+            }
+            // The groups of others need not be read.
+            if is_of_use {
                 met.push(numbers[at]);
                 ranked.push(doc);
             }
@@ -84,11 +86,11 @@ impl Ranker {
         sorts
     }
 
-    /// Keeps what the scores of a document follow from, once for all documents that are alike in it. Takes its paths.
-    fn note_profile(&mut self, found: &mut Evaluated, sorts: &[SortValue], evaluator: &Evaluator) {
-        let paths = std::mem::take(&mut found.paths).into_iter();
+    /// Keeps what the scores of a document that satisfies these paths follow from, once for all documents that are alike in it.
+    fn note_profile(&mut self, doc: &RankedDoc, paths: OnPaths, evaluator: &Evaluator) {
+        let paths = paths.into_iter();
         let paths = paths.map(|(number, costs, exact)| (evaluator.path(number).clone(), costs, exact)).collect();
-        let profile = Profile { sorts: sorts.to_vec(), costs: found.costs.clone(), paths };
+        let profile = Profile { sorts: doc.sorts.clone(), costs: doc.costs.clone(), paths };
         if self.profiles.insert(profile.fingerprint()) {
             self.facts.profiles.push(profile);
         }

@@ -341,6 +341,13 @@ impl Ranker {
         self.leading_sorts < self.plan.rules.rules.len()
     }
 
+    /// Whether the scores of a document follow from it alone, as far as its bucket goes: they depend on the paths in use, and on
+    /// which of their words are there as typed once a rule has told. Where its documents use one path, all have the same.
+    fn scores_alone(&self, paths: usize) -> bool {
+        let mut told = self.plan.rules.rules.iter().skip_while(|rule| **rule != Rule::ExactWords).skip(1);
+        paths <= 1 && !told.any(|rule| rule.is_graph())
+    }
+
     fn start_group(&mut self, mut group: Group) {
         if !self.has_graph_rules() {
             if !self.excluded.is_empty() {

@@ -15,7 +15,6 @@ use crate::rank::bucket::{BucketWork, Found};
 use crate::rank::evaluate::Evaluator;
 use crate::rank::groups::Groups;
 use crate::rank::plan::{Costs, RankedDoc, SortValue};
-use crate::rank::rules::Rule;
 
 /// Buckets of fewer documents are evaluated as they are.
 const DOCS_MIN: usize = if cfg!(test) { 3 } else { 256 };
@@ -108,10 +107,8 @@ impl Ranker {
         let rules = &plan.rules.rules[self.leading_sorts..];
         let costs = rules.iter().take_while(|rule| rule.is_graph()).count();
         let later = rules[costs..].iter().take_while(|rule| !rule.is_graph()).count();
-        // Scores depend on the paths in use, and on which of their words are there as typed where a rule has told: whoever is left
-        // out then has the same ones.
-        let are_alike = paths <= 1 && !rules[..costs].contains(&Rule::ExactWords);
-        let is_plain = !(plan.whole_buckets || plan.one_per_group) && (are_alike || !plan.scores) && count >= DOCS_MIN;
+        let is_plain = !(plan.whole_buckets || plan.one_per_group) && count >= DOCS_MIN;
+        let is_plain = is_plain && (!plan.scores || self.scores_alone(paths));
         let is_ordered = plan.rules.sorts.is_empty() && wanted >= ORDERED_MIN && !plan.scores;
         let is_selected =
             later > 0 && wanted > 0 && count >= wanted.saturating_mul(DOCS_PER_WANTED) && plan.geo_rule().is_none();
