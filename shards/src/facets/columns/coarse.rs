@@ -24,6 +24,8 @@ const PIECE_ENTRIES: usize = if cfg!(test) { 3 } else { 1024 };
 const PIECE_DOCUMENTS: u64 = if cfg!(test) { 8 } else { 4096 };
 /// Pieces are made of so many times as many entries as were read, at most: of a field with more of them later.
 const ENTRIES_PER_READ: u64 = 4;
+/// Pieces that are taken over between two looks at whether others wait.
+const PIECES_PER_LOOK: usize = if cfg!(test) { 2 } else { 256 };
 /// Bytes of all pieces of a partition, about; what would be more is not kept.
 const BYTES_MAX: usize = 8 << 20;
 
@@ -120,6 +122,7 @@ impl Pieces {
                 let documents = before.next().unwrap_or_default();
                 made.push(starts[at].clone(), documents);
                 at += 1;
+                pause_at(at, PIECES_PER_LOOK, pace).await;
                 continue;
             }
             // What now comes first of all may be less than what came first before.

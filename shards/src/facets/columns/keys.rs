@@ -34,7 +34,7 @@ pub enum Place {
 /// A stretch of a tree: the values of a field, or the cells of points or of shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Stretch {
-    tree: u8,
+    tree: TreeId,
     start: [u8; 2],
     len: u8,
 }
@@ -45,17 +45,17 @@ impl Stretch {
         let len = key.len().min(if tree == GEO_CELLS { 1 } else { 2 });
         let mut start = [0; 2];
         start[..len].copy_from_slice(&key[..len]);
-        Self { tree: tree.0, start, len: len as u8 }
+        Self { tree, start, len: len as u8 }
     }
 
     /// The values of a field.
     pub fn of_field(tree: TreeId, field: FieldId) -> Self {
-        Self { tree: tree.0, start: field.0.to_be_bytes(), len: 2 }
+        Self { tree, start: field.0.to_be_bytes(), len: 2 }
     }
 
     /// The tree.
     pub fn tree(&self) -> TreeId {
-        TreeId(self.tree)
+        self.tree
     }
 
     /// With what its keys begin.
@@ -157,8 +157,8 @@ pub(super) fn values(field: FieldId, document: LocalDocId) -> [u8; 6] {
     [high, low, a, b, c, d]
 }
 
-/// The field and the document of such a key.
-pub(super) fn value_of(key: [u8; 6]) -> (FieldId, LocalDocId) {
+/// The field and the document of a `FACET_VALUES` key.
+pub(super) fn field_and_document(key: [u8; 6]) -> (FieldId, LocalDocId) {
     let [high, low, a, b, c, d] = key;
     (FieldId(u16::from_be_bytes([high, low])), LocalDocId(u32::from_be_bytes([a, b, c, d])))
 }

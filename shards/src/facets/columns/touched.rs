@@ -12,11 +12,15 @@ use crate::partition::trees::{FACET_NUMBERS, FACET_STRINGS, GEO_CELLS};
 const KEYS_MAX: usize = if cfg!(test) { 6 } else { 512 };
 /// Documents, the same way.
 const DOCUMENTS_MAX: u64 = if cfg!(test) { 6 } else { 4096 };
+/// Bytes of all keys; with more of them anything may be touched.
+const BYTES_MAX: usize = if cfg!(test) { 1000 } else { 4 << 20 };
 
 /// Touched blocks, values and points.
 #[derive(Default)]
 pub struct Touched {
     is_everything: bool,
+    /// Bytes of all keys that were ever remembered.
+    bytes: usize,
     /// The keys of blocks; `None` where they are many.
     blocks: AHashMap<Stretch, Option<Vec<Box<[u8]>>>>,
     /// The documents that have other values or another point; `None` where they are many.
@@ -40,36 +44,50 @@ impl Touched {
     /// Adds what was touched later.
     pub fn add(&mut self, later: Self) {
         self.is_everything |= later.is_everything;
+        self.bytes += later.bytes;
         for (stretch, keys) in later.blocks {
             let known = self.blocks.entry(stretch).or_insert_with(|| Some(Vec::new()));
             *known = known.take().zip(keys).map(|(known, keys)| [known, keys].concat());
-            *known = known.take().filter(|keys| keys.len() <= KEYS_MAX);
+            known.take_if(|keys| keys.len() > KEYS_MAX);
         }
         for (facts, documents) in later.documents {
             let known = self.documents.entry(facts).or_insert_with(|| Some(RoaringBitmap::new()));
             *known = known.take().zip(documents).map(|(known, documents)| known | documents);
-            *known = known.take().filter(|documents| documents.len() <= DOCUMENTS_MAX);
+            known.take_if(|documents| documents.len() > DOCUMENTS_MAX);
         }
+        self.forget_if_much();
     }
 
     /// A block is written or deleted.
     pub(super) fn touch_block(&mut self, tree: TreeId, key: &[u8]) {
-        if ![FACET_NUMBERS, FACET_STRINGS, GEO_CELLS].contains(&tree) {
+        if self.is_everything || ![FACET_NUMBERS, FACET_STRINGS, GEO_CELLS].contains(&tree) {
             return;
         }
         let known = self.blocks.entry(Stretch::around(tree, key)).or_insert_with(|| Some(Vec::new()));
         if let Some(keys) = known {
             keys.push(key.into());
-            *known = known.take().filter(|keys| keys.len() <= KEYS_MAX);
+            known.take_if(|keys| keys.len() > KEYS_MAX);
+            self.bytes += key.len();
+            self.forget_if_much();
         }
     }
 
     /// A document's values or its point are written or deleted.
     pub(super) fn touch_document(&mut self, facts: Touches, document: LocalDocId) {
+        if self.is_everything {
+            return;
+        }
         let known = self.documents.entry(facts).or_insert_with(|| Some(RoaringBitmap::new()));
         if let Some(documents) = known {
             documents.insert(document.0);
-            *known = known.take().filter(|documents| documents.len() <= DOCUMENTS_MAX);
+            known.take_if(|documents| documents.len() > DOCUMENTS_MAX);
+        }
+    }
+
+    /// Keys may be long, and of very many fields.
+    fn forget_if_much(&mut self) {
+        if self.bytes > BYTES_MAX {
+            *self = Self::everything();
         }
     }
 
@@ -120,6 +138,11 @@ mod tests {
         assert_eq!((touched.blocks(&stretch), touched.documents(values)), (None, None));
         assert_eq!(touch(7..9).blocks(&stretch).map(<[_]>::len), Some(2));
         assert_eq!(touch(0..7).blocks(&stretch), None);
+        let mut long = Touched::default();
+        long.touch_block(FACET_NUMBERS, &[b'a'; 999]);
+        assert_eq!(long.blocks(&other), Some(&[][..]));
+        long.touch_block(FACET_NUMBERS, b"ab");
+        assert_eq!((long.blocks(&other), long.documents(values)), (None, None));
         touched = touch(0..1);
         touched.add(Touched::everything());
         assert_eq!((touched.blocks(&other), touched.documents(Touches::Point)), (None, None));

@@ -218,7 +218,7 @@ impl ColumnWriter {
             && let Some((key, bytes)) = self.values.pop_first()
         {
             left -= 1;
-            let (field, document) = keys::value_of(key);
+            let (field, document) = keys::field_and_document(key);
             self.touched.touch_document(Touches::Values(field), document);
             if bytes.is_empty() { gone.push(key.into()) } else { store.put(FACET_VALUES, &key, &bytes)? }
         }
