@@ -12,7 +12,7 @@ mod server;
 
 use std::time::Duration;
 
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use jsonwebtoken::{EncodingKey, Header};
 use serde_json::{Value, json};
 use server::Server;

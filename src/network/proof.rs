@@ -18,7 +18,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use shards::runtime::{Checkpoint, Nanos, Runtime};
 
