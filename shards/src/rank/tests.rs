@@ -19,14 +19,14 @@ use super::score_facts::ScoreFacts;
 use super::sort_source::SortSource;
 use crate::facets::distinct::GroupValue;
 use crate::fields::FieldsMap;
-use crate::ids::PartitionNo;
+use crate::ids::{DocId, PartitionNo};
 use crate::query::context::normalise_synonyms;
 use crate::query::naive::NaiveSource;
 use crate::query::{FieldTable, NodeQuestion, QueryContext, QueryGraph, TermSource};
 use crate::search::MatchingStrategy;
 use crate::settings::Settings;
 
-/// Sorts by top-level numbers and strings of the documents themselves.
+/// Sorts by top-level numbers and strings of the documents themselves; the numbers of their field `group` are their groups.
 #[derive(Default)]
 struct NaiveSorter(Vec<(u32, Value)>);
 
@@ -41,6 +41,17 @@ impl SortSource for NaiveSorter {
         };
         Ok(docs.iter().map(value).collect())
     }
+
+    fn group_values(&self, docs: &[u32]) -> Result<Option<Vec<Vec<GroupValue>>>, String> {
+        let of = |doc: &u32| self.0.iter().find(|(number, _)| number == doc).map(|(_, value)| groups_of(value));
+        Ok(Some(docs.iter().map(|doc| of(doc).unwrap_or_default()).collect()))
+    }
+}
+
+/// The groups of a document.
+fn groups_of(doc: &Value) -> Vec<GroupValue> {
+    let groups = doc["group"].as_array().map_or(&[][..], Vec::as_slice);
+    groups.iter().filter_map(Value::as_u64).map(GroupValue::Number).collect()
 }
 
 struct Search<'a> {
@@ -52,6 +63,7 @@ struct Search<'a> {
     sort: Vec<SortBy>,
     wanted: usize,
     whole_buckets: bool,
+    one_per_group: bool,
     scores: bool,
 }
 
@@ -67,12 +79,35 @@ impl<'a> Search<'a> {
             sort,
             wanted: 1000,
             whole_buckets: false,
+            one_per_group: false,
             scores: true,
         }
     }
 
     /// The ids and global scores of the hits in order, and the number of candidates.
     fn run(&self, query: &str) -> (Vec<(i64, f64)>, u64) {
+        let (plan, parts) = self.parts(query);
+        let mut all = RankedPart::default();
+        for part in parts {
+            all.docs.extend(part.docs);
+            all.candidates += part.candidates;
+            all.facts.used.extend(part.facts.used);
+            all.facts.profiles.extend(part.facts.profiles);
+        }
+        all.docs.sort_by(|a, b| plan.compare(a, b));
+        all.docs.truncate(self.wanted);
+        let facts: ScoreFacts = all.facts;
+        let scorer = Scorer::new(&plan, &facts);
+        let score = |hit| block_on(scorer.score(hit, &Unpaced)).global();
+        (all.docs.iter().map(|hit| (self.id(hit.doc), score(hit))).collect(), all.candidates)
+    }
+
+    fn id(&self, doc: DocId) -> i64 {
+        self.docs[doc.0 as usize]["id"].as_i64().unwrap_or(0)
+    }
+
+    /// The plan, and what each partition answers.
+    fn parts(&self, query: &str) -> (Arc<RankPlan>, Vec<RankedPart>) {
         let settings = &self.settings;
         let stop_words = fst::Set::from_iter(settings.stop_words.iter()).unwrap();
         let mut builder = TokenizerBuilder::new();
@@ -96,14 +131,8 @@ impl<'a> Search<'a> {
             .collect();
         graph.complete(&facts, false);
         let plan = Arc::new(self.plan(graph, fields, by_attribute));
-        let mut all = rank_all(&plan, sources, sorters);
-        all.docs.sort_by(|a, b| plan.compare(a, b));
-        all.docs.truncate(self.wanted);
-        let facts: ScoreFacts = all.facts;
-        let scorer = Scorer::new(&plan, &facts);
-        let id = |number: u32| self.docs[number as usize]["id"].as_i64().unwrap_or(0);
-        let score = |hit| block_on(scorer.score(hit, &Unpaced)).global();
-        (all.docs.iter().map(|hit| (id(hit.doc.0), score(hit))).collect(), all.candidates)
+        let parts = rank_all(&plan, sources, sorters);
+        (plan, parts)
     }
 
     /// The documents spread over the partitions, what they are sorted by, and the names of their fields.
@@ -137,7 +166,7 @@ impl<'a> Search<'a> {
             weights,
             wanted: self.wanted,
             whole_buckets: self.whole_buckets,
-            one_per_group: false,
+            one_per_group: self.one_per_group,
             scores: self.scores,
             vector: None,
         }
@@ -148,24 +177,19 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The answers of all partitions, one behind the other.
-fn rank_all(plan: &Arc<RankPlan>, sources: Vec<NaiveSource>, sorters: Vec<NaiveSorter>) -> RankedPart {
+/// The answers of all partitions.
+fn rank_all(plan: &Arc<RankPlan>, sources: Vec<NaiveSource>, sorters: Vec<NaiveSorter>) -> Vec<RankedPart> {
     let count = sources.len() as u16;
-    let mut all = RankedPart::default();
-    for (number, (source, sorter)) in sources.into_iter().zip(sorters).enumerate() {
+    let partitions = (0..).map(PartitionNo).zip(sources.into_iter().zip(sorters));
+    let rank = |(number, (source, sorter)): (PartitionNo, (NaiveSource, NaiveSorter))| {
         let within = source.documents().clone();
-        let place = (PartitionNo(number as u16), count);
         let source: Rc<dyn TermSource> = Rc::new(source);
         let node_docs = Rc::new(NodeDocs::new(plan.clone(), source.clone()));
-        let mut ranker = Ranker::new(plan.clone(), source, node_docs, Rc::new(sorter), &within, place);
+        let mut ranker = Ranker::new(plan.clone(), source, node_docs, Rc::new(sorter), &within, (number, count));
         while ranker.step() {}
-        let part = ranker.finish(false).unwrap();
-        all.docs.extend(part.docs);
-        all.candidates += part.candidates;
-        all.facts.used.extend(part.facts.used);
-        all.facts.profiles.extend(part.facts.profiles);
-    }
-    all
+        ranker.finish(false).unwrap()
+    };
+    partitions.map(rank).collect()
 }
 
 fn texts(texts: &[&str]) -> Vec<Value> {
@@ -390,5 +414,55 @@ mod partitions {
                 prop_assert_eq!((ids(&quick), quick_total), (ids(&page), total));
             }
         }
+
+        /// Where one document of each group is wanted, a partition answers the first of those that stay in the whole order, and as
+        /// many as are wanted, wherever a sort rule stands.
+        #[test]
+        fn groups_are_of_the_first_documents(
+            docs in proptest::collection::vec(
+                (text(), proptest::option::of(0..6u8), proptest::collection::vec(0..7u8, 0..3)),
+                0..40,
+            ),
+            (descending, place) in (any::<bool>(), 0usize..7),
+            query in proptest::collection::vec(word(), 1..3),
+            wanted in 1usize..8,
+        ) {
+            let docs: Vec<Value> = docs
+                .into_iter()
+                .enumerate()
+                .map(|(id, (a, n, group))| json!({"id": id, "a": a, "n": n, "group": group}))
+                .collect();
+            let mut search = Search::over(&docs);
+            search.settings.searchable_attributes = vec!["a".into()];
+            search.sort = vec![SortBy::Field { name: "n".into(), descending }];
+            search.settings.ranking_rules.retain(|rule| rule != "sort");
+            search.settings.ranking_rules.insert(place.min(search.settings.ranking_rules.len()), "sort".into());
+            let query = query.join(" ");
+            let whole = search.ids(&query);
+            (search.whole_buckets, search.one_per_group, search.wanted) = (true, true, wanted);
+            for (partitions, scores) in [(1, false), (1, true), (3, false)] {
+                (search.partitions, search.scores) = (partitions, scores);
+                for (number, part) in search.parts(&query).1.into_iter().enumerate() {
+                    let is_here = |id: &i64| *id as usize % usize::from(partitions) == number;
+                    let all = staying(&docs, whole.iter().copied().filter(is_here));
+                    let found = staying(&docs, part.docs.iter().map(|ranked| search.id(ranked.doc)));
+                    prop_assert_eq!(&found[..], &all[..found.len().min(all.len())]);
+                    prop_assert!(part.docs.len() >= wanted.min(all.len()));
+                    prop_assert!(!part.complete || found.len() == all.len());
+                }
+            }
+        }
+    }
+
+    /// Those of the documents, in this order, of whose groups none has a document before that stays.
+    fn staying(docs: &[Value], order: impl Iterator<Item = i64>) -> Vec<i64> {
+        let mut taken: Vec<GroupValue> = Vec::new();
+        let mut stays = |id: &i64| {
+            let groups = groups_of(&docs[*id as usize]);
+            let stays = !groups.iter().any(|group| taken.contains(group));
+            taken.extend(groups.into_iter().filter(|_| stays));
+            stays
+        };
+        order.filter(|id| stays(id)).collect()
     }
 }

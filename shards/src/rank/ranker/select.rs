@@ -3,15 +3,18 @@
 //! A bucket of which very many documents are wanted is in order then: each class has its documents by number. Where a sort rule
 //! follows on rules about words, groups of equal values are taken, from the best on, of the class in which the wanted documents
 //! end: mostly by walking the field's values, which meets few documents. Only the documents of these groups are then evaluated
-//! and ordered as in any bucket, so that nothing else is read of the others.
+//! and ordered as in any bucket, so that nothing else is read of the others. Where one document of each distinct group is wanted,
+//! groups are taken until their documents surely are of so many.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use ahash::AHashSet;
 use roaring::RoaringBitmap;
 
 use super::{Ranker, SETTLED_DOCS};
-use crate::rank::bucket::{BucketWork, Found};
+use crate::facets::distinct::GroupValue;
+use crate::rank::bucket::{BucketWork, Found, Taken};
 use crate::rank::evaluate::Evaluator;
 use crate::rank::groups::Groups;
 use crate::rank::plan::{Costs, RankedDoc, SortValue};
@@ -26,6 +29,8 @@ const ORDERED_MIN: usize = if cfg!(test) { 2 } else { 256 };
 const ORDERED_DOCS: usize = if cfg!(test) { 2 } else { 1024 };
 /// Documents of which the first costs are found in one step, where there is one path; fewer where there are more.
 const CHUNK_DOCS: usize = if cfg!(test) { 3 } else { 2048 };
+/// Selected documents of which the distinct groups are read in one step.
+const READ_DOCS: usize = if cfg!(test) { 2 } else { 512 };
 
 /// How documents are selected.
 pub(super) struct Selection {
@@ -51,13 +56,43 @@ pub(super) struct SelectWork {
     /// The groups of the class in which the wanted documents end.
     groups: Option<Groups>,
     selected: Vec<u32>,
+    /// Where one document of each distinct group is wanted, those of the selected documents.
+    distinct: Option<DistinctMet>,
     /// Where nothing but costs orders documents, how many of the best class are in the order.
     ordered: Option<usize>,
 }
 
+/// The distinct groups of selected documents.
+#[derive(Default)]
+struct DistinctMet {
+    /// Of how many documents they were read.
+    read: usize,
+    /// Groups of which no document was taken before.
+    values: AHashSet<GroupValue>,
+    /// Documents without a group.
+    without: usize,
+}
+
+impl DistinctMet {
+    fn add(&mut self, values: Vec<GroupValue>, taken: &Taken) {
+        match <[GroupValue; 1]>::try_from(values) {
+            Ok(one) if taken.has(&one) => {}
+            Ok([value]) => _ = self.values.insert(value),
+            Err(none) if none.is_empty() => self.without += 1,
+            // One of several groups may give way to another document of any of them.
+            Err(_) => {}
+        }
+    }
+
+    /// How many documents stay, at least.
+    fn len(&self) -> usize {
+        self.values.len() + self.without
+    }
+}
+
 impl SelectWork {
-    /// Nothing is selected yet.
-    pub fn new(selection: Selection, docs: Vec<u32>, evaluator: Evaluator, wanted: usize) -> Self {
+    /// Nothing is selected yet. With `by_groups`, one document of each distinct group is wanted.
+    pub fn new(selection: Selection, docs: Vec<u32>, evaluator: Evaluator, wanted: usize, by_groups: bool) -> Self {
         let Selection { costs, sorts, is_ordered } = selection;
         Self {
             docs,
@@ -69,12 +104,17 @@ impl SelectWork {
             classes: BTreeMap::new(),
             groups: None,
             selected: Vec::new(),
+            distinct: by_groups.then(DistinctMet::default),
             ordered: is_ordered.then_some(0),
         }
     }
 
-    /// Drops the classes behind the one in which the wanted documents end. Gives the first costs that are too high.
+    /// Drops the classes behind the one in which the wanted documents end. Gives the first costs that are too high. Nothing where
+    /// it is not known yet how many distinct groups the classes are of.
     fn cut(&mut self) -> Option<Costs> {
+        if self.distinct.is_some() {
+            return None;
+        }
         let mut met = 0;
         let ends = |(_, docs): &(&Costs, &Vec<u32>)| {
             met += docs.len();
@@ -93,6 +133,29 @@ impl SelectWork {
         Some(bar)
     }
 
+    /// Whether enough is selected, as far as is known.
+    fn is_enough(&self) -> bool {
+        self.selected_len() >= self.wanted
+    }
+
+    /// How many of the selected documents are of use, as far as is known.
+    fn selected_len(&self) -> usize {
+        self.distinct.as_ref().map_or(self.selected.len(), DistinctMet::len)
+    }
+
+    /// Whether distinct groups of selected documents are to be read: those that were not yet may make up what is missing.
+    fn is_to_read(&self) -> bool {
+        self.distinct.as_ref().is_some_and(|met| {
+            let missing = self.wanted.saturating_sub(met.len());
+            missing > 0 && self.selected.len() - met.read >= missing
+        })
+    }
+
+    /// Whether so much is selected that the rest is not worth leaving out.
+    fn is_most(&self) -> bool {
+        self.distinct.is_some() && self.selected.len().saturating_mul(DOCS_PER_WANTED) > self.docs.len()
+    }
+
     /// Frees some of what was read; false when none is left.
     pub fn discard(&mut self, count: usize) -> bool {
         self.groups.as_mut().is_some_and(|groups| groups.discard(count))
@@ -107,9 +170,10 @@ impl Ranker {
         let rules = &plan.rules.rules[self.leading_sorts..];
         let costs = rules.iter().take_while(|rule| rule.is_graph()).count();
         let later = rules[costs..].iter().take_while(|rule| !rule.is_graph()).count();
-        let is_plain = !(plan.whole_buckets || plan.one_per_group) && count >= DOCS_MIN;
-        let is_plain = is_plain && (!plan.scores || self.scores_alone(paths));
-        let is_ordered = plan.rules.sorts.is_empty() && wanted >= ORDERED_MIN && !plan.scores;
+        let is_plain = count >= DOCS_MIN && (!plan.scores || self.scores_alone(paths));
+        // Of whole buckets all documents are wanted, unless one of each group is.
+        let is_plain = is_plain && (!plan.whole_buckets || plan.one_per_group);
+        let is_ordered = plan.rules.sorts.is_empty() && wanted >= ORDERED_MIN && !(plan.scores || plan.one_per_group);
         let is_selected =
             later > 0 && wanted > 0 && count >= wanted.saturating_mul(DOCS_PER_WANTED) && plan.geo_rule().is_none();
         let fits = is_plain && (is_ordered || is_selected);
@@ -125,7 +189,10 @@ impl Ranker {
             if self.order_some(&mut work) {
                 self.select = Some(work);
             }
-        } else if work.selected.len() < work.wanted && (work.groups.is_some() || !work.classes.is_empty()) {
+        } else if work.is_to_read() {
+            self.read_selected(&mut work);
+            self.select = Some(work);
+        } else if !work.is_enough() && !work.is_most() && (work.groups.is_some() || !work.classes.is_empty()) {
             match self.take_group(&mut work) {
                 Ok(()) => self.select = Some(work),
                 Err(fault) => self.fault = Some(fault),
@@ -133,10 +200,12 @@ impl Ranker {
         } else if work.discard(SETTLED_DOCS) {
             self.select = Some(work);
         } else {
+            let is_whole = !work.is_enough();
             let SelectWork { docs, evaluator, wanted, mut selected, .. } = work;
             selected.sort_unstable();
-            let cut = selected.len() < docs.len();
-            let mut bucket = BucketWork::new(selected, evaluator, wanted, false, self.leading_sorts);
+            let cut = !is_whole && selected.len() < docs.len();
+            let docs = if is_whole { docs } else { selected };
+            let mut bucket = BucketWork::new(docs, evaluator, wanted, self.plan.one_per_group, self.leading_sorts);
             bucket.cut = cut;
             self.bucket = Some(bucket);
         }
@@ -163,6 +232,17 @@ impl Ranker {
         true
     }
 
+    /// Reads the distinct groups of some of the selected documents.
+    fn read_selected(&mut self, work: &mut SelectWork) {
+        let Some(met) = &mut work.distinct else { return };
+        let until = work.selected.len().min(met.read + READ_DOCS);
+        let mut docs = work.selected[met.read..until].to_vec();
+        docs.sort_unstable();
+        let Some(groups) = self.read_groups(&docs) else { return };
+        met.read = until;
+        groups.into_iter().for_each(|values| met.add(values, &self.taken));
+    }
+
     fn classify_chunk(&self, work: &mut SelectWork) {
         let count = (CHUNK_DOCS / work.evaluator.path_count().max(1)).max(DOCS_MIN);
         let from = work.done;
@@ -183,7 +263,7 @@ impl Ranker {
     fn take_group(&self, work: &mut SelectWork) -> Result<(), String> {
         let Some(groups) = &mut work.groups else {
             let docs = work.classes.pop_first().map(|(_, docs)| docs).unwrap_or_default();
-            if work.selected.len() + docs.len() <= work.wanted {
+            if work.selected_len() + docs.len() <= work.wanted {
                 work.selected.extend(docs);
             } else {
                 let docs = RoaringBitmap::from_sorted_iter(docs).unwrap_or_default();

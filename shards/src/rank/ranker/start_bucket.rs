@@ -39,7 +39,7 @@ impl Ranker {
         let wanted = self.plan.wanted.saturating_sub(self.out.len());
         let docs: Vec<u32> = bucket.docs.iter().collect();
         if let Some(selection) = self.selection(docs.len(), wanted, evaluator.path_count()) {
-            self.select = Some(SelectWork::new(selection, docs, evaluator, wanted));
+            self.select = Some(SelectWork::new(selection, docs, evaluator, wanted, self.plan.one_per_group));
             return;
         }
         let wanted = if self.plan.whole_buckets && !self.plan.one_per_group { usize::MAX } else { wanted };
