@@ -163,7 +163,9 @@ impl BucketWork {
 
     /// Leaves out what cannot be returned. Of whole buckets, those equal to the last one wanted stay.
     fn keep_wanted(&mut self, plan: &RankPlan, taken: &Taken) {
-        if self.ranked.len() <= self.wanted || self.wanted == 0 {
+        // Even just enough may be of fewer groups.
+        let is_surplus = self.ranked.len() > self.wanted || (self.by_groups && self.ranked.len() == self.wanted);
+        if !is_surplus || self.wanted == 0 {
             return;
         }
         if !self.keeps_ties(plan) {

@@ -211,6 +211,11 @@ impl Ranker {
             self.take_plain(group, from);
             return true;
         }
+        // Documents of several groups can give way to one that is met later, when others were left out for them: what comes next is
+        // not known then.
+        if self.cut && self.out.len() < self.plan.wanted {
+            return false;
+        }
         // Only of a distance sort the next group may be needed still, which its values tell.
         let tells = self.group.is_none() && self.plan.geo_rule().is_some_and(|rule| rule < self.leading_sorts);
         if self.out.len() >= self.plan.wanted && !tells {
