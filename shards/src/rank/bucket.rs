@@ -70,6 +70,11 @@ impl Taken {
         self.0.into_iter()
     }
 
+    /// Frees up to `count` of the values; false when none is left.
+    pub fn discard(&mut self, count: usize) -> bool {
+        self.0.extract_if(|_| true).take(count).count() > 0
+    }
+
     /// Whether any of the values is taken.
     pub fn has(&self, values: &[GroupValue]) -> bool {
         values.iter().any(|value| self.0.contains(value))
@@ -163,9 +168,9 @@ impl BucketWork {
 
     /// Leaves out what cannot be returned. Of whole buckets, those equal to the last one wanted stay.
     fn keep_wanted(&mut self, plan: &RankPlan, taken: &Taken) {
-        // Even just enough may be of fewer groups.
-        let is_surplus = self.ranked.len() > self.wanted || (self.by_groups && self.ranked.len() == self.wanted);
-        if !is_surplus || self.wanted == 0 {
+        // Where groups count, even just enough documents may be too few.
+        let needed = self.wanted.saturating_add(usize::from(!self.by_groups));
+        if self.ranked.len() < needed || self.wanted == 0 {
             return;
         }
         if !self.keeps_ties(plan) {

@@ -351,6 +351,27 @@ fn documents_of_taken_groups_are_not_read() {
     assert!(part.complete && sorter.0.get() < 30, "{}", sorter.0.get());
 }
 
+/// Two documents of several groups each were enough to leave the fourth out, and gave way to the third: then the fifth, which has
+/// fewer words, was taken for the next one.
+#[test]
+fn nothing_comes_behind_what_was_left_out() {
+    let texts = [
+        ("sun over field", json!([1, 2])),
+        ("sun over field", json!([1, 3])),
+        ("sun field", json!([1])),
+        ("sun over the field", json!([])),
+        ("sun", json!([])),
+    ];
+    let docs = texts.into_iter().enumerate();
+    let docs: Vec<Value> = docs.map(|(id, (text, group))| json!({"id": id, "t": text, "group": group})).collect();
+    let mut search = Search::over(&docs);
+    search.settings.searchable_attributes = vec!["t".into()];
+    (search.whole_buckets, search.one_per_group, search.scores, search.wanted) = (true, true, false, 2);
+    let (_, parts) = search.parts("sun field");
+    let ids: Vec<i64> = parts[0].docs.iter().map(|ranked| search.id(ranked.doc)).collect();
+    assert!([2, 3].starts_with(&ids) && !parts[0].complete, "{ids:?}");
+}
+
 mod partitions {
     use proptest::prelude::*;
 

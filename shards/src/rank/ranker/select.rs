@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use ahash::AHashSet;
 use roaring::RoaringBitmap;
 
 use super::{Ranker, SETTLED_DOCS};
@@ -29,6 +28,9 @@ const ORDERED_MIN: usize = if cfg!(test) { 2 } else { 256 };
 const ORDERED_DOCS: usize = if cfg!(test) { 2 } else { 1024 };
 /// Documents of which the first costs are found in one step, where there is one path; fewer where there are more.
 const CHUNK_DOCS: usize = if cfg!(test) { 3 } else { 2048 };
+/// Selecting by distinct groups is given up once one in so many documents was selected without being of enough groups: then there
+/// may be fewer than are wanted, and what was read so far is read again.
+const DOCS_PER_SELECTED: usize = if cfg!(test) { 2 } else { 8 };
 /// Selected documents of which the distinct groups are read in one step.
 const READ_DOCS: usize = if cfg!(test) { 2 } else { 512 };
 
@@ -67,26 +69,17 @@ pub(super) struct SelectWork {
 struct DistinctMet {
     /// Of how many documents they were read.
     read: usize,
-    /// Groups of which no document was taken before.
-    values: AHashSet<GroupValue>,
-    /// Documents without a group.
-    without: usize,
+    /// Those of which no document was taken before.
+    groups: Taken,
+    /// How many documents stay, at least.
+    count: usize,
 }
 
 impl DistinctMet {
-    fn add(&mut self, values: Vec<GroupValue>, taken: &Taken) {
-        match <[GroupValue; 1]>::try_from(values) {
-            Ok(one) if taken.has(&one) => {}
-            Ok([value]) => _ = self.values.insert(value),
-            Err(none) if none.is_empty() => self.without += 1,
-            // One of several groups may give way to another document of any of them.
-            Err(_) => {}
-        }
-    }
-
-    /// How many documents stay, at least.
-    fn len(&self) -> usize {
-        self.values.len() + self.without
+    fn add(&mut self, values: &[GroupValue], taken: &Taken) {
+        // One of several groups may give way to another document of any of them.
+        let is_sure = values.len() <= 1 && !taken.has(values);
+        self.count += usize::from(is_sure && self.groups.admit(values));
     }
 }
 
@@ -133,32 +126,29 @@ impl SelectWork {
         Some(bar)
     }
 
-    /// Whether enough is selected, as far as is known.
-    fn is_enough(&self) -> bool {
-        self.selected_len() >= self.wanted
-    }
-
     /// How many of the selected documents are of use, as far as is known.
-    fn selected_len(&self) -> usize {
-        self.distinct.as_ref().map_or(self.selected.len(), DistinctMet::len)
+    fn selected_count(&self) -> usize {
+        self.distinct.as_ref().map_or(self.selected.len(), |met| met.count)
     }
 
-    /// Whether distinct groups of selected documents are to be read: those that were not yet may make up what is missing.
+    /// Whether distinct groups of selected documents are to be read: those that were not yet may make up what is missing, and are
+    /// not few beside what was read.
     fn is_to_read(&self) -> bool {
         self.distinct.as_ref().is_some_and(|met| {
-            let missing = self.wanted.saturating_sub(met.len());
-            missing > 0 && self.selected.len() - met.read >= missing
+            let missing = self.wanted.saturating_sub(met.count);
+            missing > 0 && self.selected.len() - met.read >= missing.max(met.read / 2)
         })
     }
 
-    /// Whether so much is selected that the rest is not worth leaving out.
-    fn is_most(&self) -> bool {
-        self.distinct.is_some() && self.selected.len().saturating_mul(DOCS_PER_WANTED) > self.docs.len()
+    /// Whether so much is selected that there may be too few distinct groups.
+    fn is_given_up(&self) -> bool {
+        self.distinct.is_some() && self.selected.len().saturating_mul(DOCS_PER_SELECTED) > self.docs.len()
     }
 
     /// Frees some of what was read; false when none is left.
     pub fn discard(&mut self, count: usize) -> bool {
         self.groups.as_mut().is_some_and(|groups| groups.discard(count))
+            || self.distinct.as_mut().is_some_and(|met| met.groups.discard(count))
     }
 }
 
@@ -174,8 +164,10 @@ impl Ranker {
         // Of whole buckets all documents are wanted, unless one of each group is.
         let is_plain = is_plain && (!plan.whole_buckets || plan.one_per_group);
         let is_ordered = plan.rules.sorts.is_empty() && wanted >= ORDERED_MIN && !(plan.scores || plan.one_per_group);
+        // With more wanted, selecting would be given up in any case.
+        let docs_per_wanted = if plan.one_per_group { DOCS_PER_SELECTED } else { DOCS_PER_WANTED };
         let is_selected =
-            later > 0 && wanted > 0 && count >= wanted.saturating_mul(DOCS_PER_WANTED) && plan.geo_rule().is_none();
+            later > 0 && wanted > 0 && count >= wanted.saturating_mul(docs_per_wanted) && plan.geo_rule().is_none();
         let fits = is_plain && (is_ordered || is_selected);
         fits.then_some(Selection { costs, sorts: self.leading_sorts + later, is_ordered })
     }
@@ -192,7 +184,10 @@ impl Ranker {
         } else if work.is_to_read() {
             self.read_selected(&mut work);
             self.select = Some(work);
-        } else if !work.is_enough() && !work.is_most() && (work.groups.is_some() || !work.classes.is_empty()) {
+        } else if work.selected_count() < work.wanted
+            && !work.is_given_up()
+            && (work.groups.is_some() || !work.classes.is_empty())
+        {
             match self.take_group(&mut work) {
                 Ok(()) => self.select = Some(work),
                 Err(fault) => self.fault = Some(fault),
@@ -200,11 +195,13 @@ impl Ranker {
         } else if work.discard(SETTLED_DOCS) {
             self.select = Some(work);
         } else {
-            let is_whole = !work.is_enough();
-            let SelectWork { docs, evaluator, wanted, mut selected, .. } = work;
-            selected.sort_unstable();
-            let cut = !is_whole && selected.len() < docs.len();
-            let docs = if is_whole { docs } else { selected };
+            let (is_enough, count) = (work.selected_count() >= work.wanted, work.docs.len());
+            let SelectWork { mut docs, evaluator, wanted, mut selected, .. } = work;
+            if is_enough {
+                selected.sort_unstable();
+                docs = selected;
+            }
+            let cut = docs.len() < count;
             let mut bucket = BucketWork::new(docs, evaluator, wanted, self.plan.one_per_group, self.leading_sorts);
             bucket.cut = cut;
             self.bucket = Some(bucket);
@@ -240,7 +237,7 @@ impl Ranker {
         docs.sort_unstable();
         let Some(groups) = self.read_groups(&docs) else { return };
         met.read = until;
-        groups.into_iter().for_each(|values| met.add(values, &self.taken));
+        groups.iter().for_each(|values| met.add(values, &self.taken));
     }
 
     fn classify_chunk(&self, work: &mut SelectWork) {
@@ -263,7 +260,7 @@ impl Ranker {
     fn take_group(&self, work: &mut SelectWork) -> Result<(), String> {
         let Some(groups) = &mut work.groups else {
             let docs = work.classes.pop_first().map(|(_, docs)| docs).unwrap_or_default();
-            if work.selected_len() + docs.len() <= work.wanted {
+            if work.selected_count() + docs.len() <= work.wanted {
                 work.selected.extend(docs);
             } else {
                 let docs = RoaringBitmap::from_sorted_iter(docs).unwrap_or_default();
