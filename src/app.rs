@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{FutureExt, LocalBoxFuture};
+use futures_util::future::{FutureExt, LocalBoxFuture, ready};
 use shards::document::RawDocument;
 use shards::engine::{
     self, AskError, DocumentsPage, DocumentsQuery, Engine, EngineConfig, EngineError, EngineMesh, IndexView,
@@ -209,7 +209,7 @@ impl App {
         let served = core.clone();
         mesh.serve_in(
             Rc::new(Question::manner),
-            Rc::new(move |from, question| served.clone().answer(from, question).boxed_local()),
+            Rc::new(move |from, question| served.clone().answer(from, question)),
         );
         if runtime.core() == CONTROL_CORE {
             let indexes: SharedIndexes = Rc::new(EngineIndexes(core.engine.clone()));
@@ -270,22 +270,33 @@ struct Core {
 }
 
 impl Core {
-    async fn answer(self: Rc<Self>, from: CoreId, question: Question) -> Answer {
+    fn answer(self: Rc<Self>, from: CoreId, question: Question) -> LocalBoxFuture<'static, Answer> {
         match question {
-            Question::Engine(question) => Answer::Engine(self.engine.handle(from, question).await),
-            Question::Counts => Answer::Counts(Box::new(counts(&self.counting, &self.search_room))),
-            Question::Control(ControlQuestion::Publish(state)) => {
+            Question::Engine(question) => self.engine.clone().handle(from, question).map(Answer::Engine).boxed_local(),
+            Question::Counts => {
+                let counts = counts(&self.counting, &self.search_room);
+                ready(Answer::Counts(Box::new(counts))).boxed_local()
+            }
+            Question::Control(question) => {
+                async move { Answer::Control(self.answer_control(from, question).await) }.boxed_local()
+            }
+        }
+    }
+
+    async fn answer_control(&self, from: CoreId, question: ControlQuestion) -> Result<ControlAnswer, ControlError> {
+        match question {
+            ControlQuestion::Publish(state) => {
                 self.control.publish(state);
-                Answer::Control(Ok(ControlAnswer::Published))
+                Ok(ControlAnswer::Published)
             }
-            Question::Control(ControlQuestion::Settled(verdicts)) => {
+            ControlQuestion::Settled(verdicts) => {
                 self.control.settle(verdicts);
-                Answer::Control(Ok(ControlAnswer::Heard))
+                Ok(ControlAnswer::Heard)
             }
-            Question::Control(question) => Answer::Control(match self.plane.get() {
+            question => match self.plane.get() {
                 Some(plane) => plane.answer(from, question).await,
                 None => Err(ControlError::Unreachable),
-            }),
+            },
         }
     }
 }

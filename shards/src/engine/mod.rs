@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use ahash::AHashMap;
-use futures_util::future::join_all;
+use futures_util::future::{LocalBoxFuture, join_all};
 use uuid::Uuid;
 
 use self::catalog_side::CatalogHome;
@@ -143,8 +143,19 @@ impl Engine {
     }
 
     /// Answers a question of an engine. Call it for each that the mesh brings, in the manner that [`Question::manner`] says.
-    pub async fn handle(&self, _from: CoreId, question: Question) -> Answer {
-        let answer = match question {
+    ///
+    /// Questions of searches come often, so the work on one is allocated by itself, a sixth of what those that write take.
+    pub fn handle(self: Rc<Self>, _from: CoreId, question: Question) -> LocalBoxFuture<'static, Answer> {
+        match question {
+            Question::Partition(place, PartitionQuestion::Read(epoch, question)) => Box::pin(async move {
+                self.read(place, epoch, question).await.unwrap_or_else(Answer::Failed)
+            }),
+            other => Box::pin(async move { self.handle_other(other).await.unwrap_or_else(Answer::Failed) }),
+        }
+    }
+
+    async fn handle_other(&self, question: Question) -> Result<Answer, EngineError> {
+        match question {
             Question::Partition(place, question) => self.handle_partition(place, question).await,
             Question::View(index) => self.catalog(index).map(|home| Answer::View(Box::new(home.view()))),
             Question::Progress(index) => self.catalog(index).map(|home| Answer::Progress(home.stages.now())),
@@ -155,8 +166,7 @@ impl Engine {
             Question::Commit(index, epoch, record) => self.commit_here(index, epoch, &record).await,
             Question::Abort(index, epoch) => self.abort_here(index, epoch).await,
             Question::Compact(index) => self.compact_here(index).await,
-        };
-        answer.unwrap_or_else(Answer::Failed)
+        }
     }
 
     /// Makes an index; one that is there already is taken as made.

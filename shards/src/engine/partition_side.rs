@@ -14,7 +14,7 @@ use crate::document::RawDocument;
 use crate::document::primary_key::{KeyFinder, is_valid};
 use crate::facets::sort::{SortMode, sort_marks, sorted_page, sorted_page_behind};
 use crate::facets::{FacetSource, Filter};
-use crate::ids::{DocId, LocalDocId};
+use crate::ids::{DocId, Epoch, LocalDocId};
 use crate::index::draft::stored_number;
 use crate::partition::PartitionError;
 use crate::partition::reader::PartitionReader;
@@ -33,6 +33,22 @@ impl Drop for KeptBounded<'_> {
 }
 
 impl Engine {
+    /// Answers a question that only reads.
+    pub(super) async fn read(
+        &self,
+        place: Place,
+        epoch: Epoch,
+        question: ReadQuestion,
+    ) -> Result<Answer, EngineError> {
+        let reader = self.partition(place)?.reader(epoch).ok_or(EngineError::Gone)?;
+        // Also where it is dropped half-way: what it has kept stays.
+        let _bounded = KeptBounded { engine: self, place };
+        match question {
+            ReadQuestion::Search(question) => self.search_part(reader, *question).await,
+            other => Box::pin(self.read_documents(reader, other)).await,
+        }
+    }
+
     pub(super) async fn handle_partition(
         &self,
         place: Place,
@@ -84,12 +100,7 @@ impl Engine {
                 let (before, after) = home.compact().await?;
                 Answer::Compacted(before, after)
             }
-            PartitionQuestion::Read(epoch, question) => {
-                let reader = home.reader(epoch).ok_or(EngineError::Gone)?;
-                // Also where it is dropped half-way: what it has kept stays.
-                let _bounded = KeptBounded { engine: self, place };
-                self.read(reader, question).await?
-            }
+            PartitionQuestion::Read(epoch, question) => Box::pin(self.read(place, epoch, question)).await?,
             PartitionQuestion::Open(_) | PartitionQuestion::Forget => Answer::Done,
         })
     }
@@ -111,7 +122,11 @@ impl Engine {
         Ok(answer)
     }
 
-    async fn read(&self, reader: Rc<PartitionReader>, question: ReadQuestion) -> Result<Answer, EngineError> {
+    async fn read_documents(
+        &self,
+        reader: Rc<PartitionReader>,
+        question: ReadQuestion,
+    ) -> Result<Answer, EngineError> {
         Ok(match question {
             ReadQuestion::LookUp(ids) => {
                 let mut numbers = Vec::with_capacity(ids.len());

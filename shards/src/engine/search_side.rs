@@ -115,7 +115,8 @@ impl Engine {
             let (planner, known) = (self.planner(view).await?, self.known_facts(view));
             let searched = self.searched(view, &planner, &known);
             let pacer = RuntimePacer(self.runtime.clone());
-            match crate::search::search(&searched, &asked.request, &asker, &pacer).await {
+            // In a box of its own, so that a search that is answered above allocates little.
+            match Box::pin(crate::search::search(&searched, &asked.request, &asker, &pacer)).await {
                 Ok(answer) => {
                     self.searches.keep(asked, &answer);
                     return Ok(answer);

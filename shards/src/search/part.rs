@@ -73,6 +73,9 @@ pub trait Pacer: Pace {
 }
 
 /// Answers a question to a partition.
+///
+/// What few questions need is awaited in a box of its own here and below: the state of this function is allocated for every question,
+/// as large as that of the largest part that is awaited in place.
 pub async fn answer_part(
     partition: Rc<dyn SearchPartition>,
     question: PartQuestion,
@@ -105,25 +108,28 @@ async fn answer(
             Ok(PartReply::Counts(counts))
         }
         PartQuestion::Rank(question) => rank(partition, question, pacer).await,
-        PartQuestion::Marks { search, page } => marks(&partition, &search, page, pacer).await,
+        PartQuestion::Marks { search, page } => Box::pin(marks(&partition, &search, page, pacer)).await,
         PartQuestion::Narrow { searches, merged, facets } => {
-            narrow(&partition, (&searches, &merged), facets.as_deref(), pacer).await
+            Box::pin(narrow(&partition, (&searches, &merged), facets.as_deref(), pacer)).await
         }
         PartQuestion::FacetSearch { search, field, query } => {
-            let left = left_of(&partition, &search, pacer).await?;
+            let left = Box::pin(left_of(&partition, &search, pacer)).await?;
             pause(pacer).await;
             doing("facet search");
-            let hits = search_facet(&*partition, &field, query.as_deref(), &left, pacer).await.map_err(column_error)?;
+            let found = Box::pin(search_facet(&*partition, &field, query.as_deref(), &left, pacer)).await;
+            let hits = found.map_err(column_error)?;
             Ok(PartReply::FacetHits(Box::new(hits)))
         }
         PartQuestion::FacetSpellings { field, values } => {
             doing("facet spellings");
-            let spelled = spellings(&*partition, &field, &values, pacer).await.map_err(column_error)?;
+            let spelled = Box::pin(spellings(&*partition, &field, &values, pacer)).await.map_err(column_error)?;
             Ok(PartReply::FacetSpellings(spelled))
         }
-        PartQuestion::Values { paths, docs } => federated::part::values(&*partition, &paths, &docs, pacer).await,
-        PartQuestion::VectorsOf { doc, embedder } => hybrid::part::vectors_of(&*partition, doc, &embedder).await,
-        PartQuestion::Near(question) => hybrid::part::near(&*partition, &question, pacer).await,
+        PartQuestion::Values { paths, docs } => {
+            Box::pin(federated::part::values(&*partition, &paths, &docs, pacer)).await
+        }
+        PartQuestion::VectorsOf { doc, embedder } => Box::pin(hybrid::part::vectors_of(&*partition, doc, &embedder)).await,
+        PartQuestion::Near(question) => Box::pin(hybrid::part::near(&*partition, &question, pacer)).await,
         PartQuestion::Fetch { plan, hits } => {
             doing("fetch");
             let mut written = Vec::with_capacity(hits.len());
@@ -220,11 +226,11 @@ async fn rank(
     doing("facet counts");
     let facets = Arc::new(match &question.facets {
         Some(plan) if pinned.is_empty() => {
-            count_facets(&*partition, plan, ranker.candidates(), pacer).await.map_err(column_error)?
+            Box::pin(count_facets(&*partition, plan, ranker.candidates(), pacer)).await.map_err(column_error)?
         }
         Some(plan) => {
             let counted = &**ranker.candidates() | &pinned;
-            count_facets(&*partition, plan, &counted, pacer).await.map_err(column_error)?
+            Box::pin(count_facets(&*partition, plan, &counted, pacer)).await.map_err(column_error)?
         }
         None => FacetCounts::default(),
     });
@@ -233,7 +239,8 @@ async fn rank(
         // Where there is one partition nobody asks which groups these are.
         Some(field) => {
             let notes = partition.place().1 > 1;
-            count_groups(&*partition, field, ranker.candidates(), notes, pacer).await.map_err(column_error)?
+            let counting = count_groups(&*partition, field, ranker.candidates(), notes, pacer);
+            Box::pin(counting).await.map_err(column_error)?
         }
         None => None,
     };
@@ -244,7 +251,7 @@ async fn rank(
         let pace = SearchPace::new(pacer, deadline);
         let (plan, filtered) = (&question.plan, question.filter.is_some());
         let ranking = VectorRanking { partition: &partition, sorter: &sorter, plan, query, filtered, pace: &pace };
-        let part = ranking.rank(ranker.candidates()).await?;
+        let part = Box::pin(ranking.rank(ranker.candidates())).await?;
         expired = pacer.now() > deadline;
         part
     } else {
@@ -391,7 +398,7 @@ async fn ranker(
     partition: &Rc<dyn SearchPartition>,
     question: &RankQuestion,
     pacer: &dyn Pacer,
-) -> Result<(Ranker, RoaringBitmap), SearchError> {
+) -> Result<(Box<Ranker>, RoaringBitmap), SearchError> {
     doing("filter");
     let filtered = match &question.filter {
         Some(filter) => Some(selected(&**partition, filter, pacer).await?),
@@ -412,7 +419,8 @@ async fn ranker(
         && let Some(order) = first_order(&**partition, &question.plan)
     {
         let columns = partition.columns().held_by(partition.resident_fields());
-        let before = columns.before(order, cut, ranker.candidates(), pacer).await.map_err(column_error)?;
+        let before = columns.before(order, cut, ranker.candidates(), pacer);
+        let before = Box::pin(before).await.map_err(column_error)?;
         ranker.pass_over(before.documents, cut.clone());
     }
     Ok((ranker, pinned))
@@ -425,13 +433,13 @@ pub(super) async fn selected(
     pacer: &dyn Pacer,
 ) -> Result<Rc<RoaringBitmap>, SearchError> {
     let Some(cache) = partition.cache().filter(|_| filter.size() <= KEPT_FILTER_SIZE_MAX) else {
-        return filter.evaluate(partition, pacer).await.map(Rc::new).map_err(facet_error);
+        return Box::pin(filter.evaluate(partition, pacer)).await.map(Rc::new).map_err(facet_error);
     };
     let written = format!("{filter:?}");
     if let Some(known) = cache.known_filter(&written) {
         return Ok(known);
     }
-    let docs = Rc::new(filter.evaluate(partition, pacer).await.map_err(facet_error)?);
+    let docs = Rc::new(Box::pin(filter.evaluate(partition, pacer)).await.map_err(facet_error)?);
     cache.keep_filter(written, &docs);
     Ok(docs)
 }
@@ -455,7 +463,7 @@ async fn write_hit(
     extras: HitExtras,
     out: &mut Vec<u8>,
 ) -> Result<Option<Vec<u8>>, String> {
-    let vectors = if plan.vectors { hybrid::part::shown(partition, doc).await? } else { None };
+    let vectors = if plan.vectors { Box::pin(hybrid::part::shown(partition, doc)).await? } else { None };
     let mut extras = HitExtras { vectors, ..extras };
     let mut long: Option<Vec<(FieldId, Vec<u8>)>> = None;
     partition.with_record(doc, &mut |fields| {
@@ -469,7 +477,7 @@ async fn write_hit(
         writer.write(fields.iter().copied(), std::mem::take(&mut extras), out);
     })?;
     match long {
-        Some(fields) => write_long_hit(partition, (plan, pacer), fields, extras).await.map(Some),
+        Some(fields) => Box::pin(write_long_hit(partition, (plan, pacer), fields, extras)).await.map(Some),
         None => Ok(None),
     }
 }

@@ -74,10 +74,7 @@ pub fn run<T: 'static, Fut: Future<Output = T> + 'static>(
         let handler = engine.clone();
         mesh.serve_in(
             Rc::new(Question::manner),
-            Rc::new(move |from, question| {
-                let engine = handler.clone();
-                Box::pin(async move { engine.handle(from, question).await })
-            }),
+            Rc::new(move |from, question| handler.clone().handle(from, question)),
         );
         let (done, test, outcome) = (done.clone(), test.clone(), outcome.clone());
         let bench = Bench { engine, engines: kept.clone() };

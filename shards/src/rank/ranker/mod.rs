@@ -112,7 +112,8 @@ struct ListWork {
 }
 
 impl Ranker {
-    /// Starts: finds the candidates among `within`, the documents that pass the filter.
+    /// Starts: finds the candidates among `within`, the documents that pass the filter. In a box, since it has some kilobytes and is
+    /// passed on.
     pub fn new(
         plan: Arc<RankPlan>,
         source: Rc<dyn TermSource>,
@@ -120,7 +121,7 @@ impl Ranker {
         sorter: Rc<dyn SortSource>,
         within: &RoaringBitmap,
         (partition, partition_count): (PartitionNo, u16),
-    ) -> Self {
+    ) -> Box<Self> {
         let mut docs =
             if plan.graph.term_count == 0 { within.clone() } else { candidates(&plan.graph, &node_docs, within) };
         if !plan.graph.negatives.is_empty() {
@@ -128,7 +129,7 @@ impl Ranker {
         }
         let leading_sorts = plan.rules.rules.iter().take_while(|rule| !rule.is_graph()).count();
         let candidates = Rc::new(docs);
-        Self {
+        Box::new(Self {
             plan,
             source,
             sorter,
@@ -153,7 +154,7 @@ impl Ranker {
             several_groups: false,
             cut: false,
             fault: None,
-        }
+        })
     }
 
     /// The documents that the query admits.
@@ -272,7 +273,7 @@ impl Ranker {
 
     /// The answer. `expired` says that time ran out: what was not ranked follows by document number. Fails when something
     /// could not be read.
-    pub fn finish(mut self, expired: bool) -> Result<RankedPart, String> {
+    pub fn finish(mut self: Box<Self>, expired: bool) -> Result<RankedPart, String> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }

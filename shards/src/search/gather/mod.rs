@@ -60,7 +60,7 @@ pub async fn search(
     pacer: &dyn Pacer,
 ) -> Result<SearchAnswer, SearchError> {
     if let Some(semantic) = &request.semantic {
-        return hybrid::search(index, request, semantic, ask, pacer).await;
+        return Box::pin(hybrid::search(index, request, semantic, ask, pacer)).await;
     }
     let gather = Gather::new(index, request, ask, pacer);
     gather.check().await?;
