@@ -207,10 +207,7 @@ impl App {
         let embedders = Embedders::new(runtime.clone(), outgoing.clone(), tally, options.embedders.clone(), cached);
         core.engine.set_embedders(Rc::new(embedders));
         let served = core.clone();
-        mesh.serve_in(
-            Rc::new(Question::manner),
-            Rc::new(move |from, question| served.clone().answer(from, question)),
-        );
+        mesh.serve_in(Rc::new(Question::manner), Rc::new(move |from, question| served.clone().answer(from, question)));
         if runtime.core() == CONTROL_CORE {
             let indexes: SharedIndexes = Rc::new(EngineIndexes(core.engine.clone()));
             let mut config = control_config(&options);

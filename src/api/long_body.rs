@@ -41,6 +41,6 @@ impl Call<App> {
         let content_type = self.content_type().map(str::to_owned);
         let body = std::mem::replace(&mut self.request.body, Ok(Vec::new())).unwrap_or_default();
         let job = move || read(content_type.as_deref(), &body);
-        aside(&*self.app.runtime, job).await.map_err(ApiError::internal)?
+        Box::pin(aside(&*self.app.runtime, job)).await.map_err(ApiError::internal)?
     }
 }

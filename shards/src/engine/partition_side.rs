@@ -34,12 +34,7 @@ impl Drop for KeptBounded<'_> {
 
 impl Engine {
     /// Answers a question that only reads.
-    pub(super) async fn read(
-        &self,
-        place: Place,
-        epoch: Epoch,
-        question: ReadQuestion,
-    ) -> Result<Answer, EngineError> {
+    pub(super) async fn read(&self, place: Place, epoch: Epoch, question: ReadQuestion) -> Result<Answer, EngineError> {
         let reader = self.partition(place)?.reader(epoch).ok_or(EngineError::Gone)?;
         // Also where it is dropped half-way: what it has kept stays.
         let _bounded = KeptBounded { engine: self, place };
@@ -122,11 +117,7 @@ impl Engine {
         Ok(answer)
     }
 
-    async fn read_documents(
-        &self,
-        reader: Rc<PartitionReader>,
-        question: ReadQuestion,
-    ) -> Result<Answer, EngineError> {
+    async fn read_documents(&self, reader: Rc<PartitionReader>, question: ReadQuestion) -> Result<Answer, EngineError> {
         Ok(match question {
             ReadQuestion::LookUp(ids) => {
                 let mut numbers = Vec::with_capacity(ids.len());

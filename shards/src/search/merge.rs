@@ -148,6 +148,31 @@ pub(super) async fn merge(
             shown,
         };
     }
+    let found = Found { candidates, lost, expired };
+    // In a box of its own: most searches come to an end above.
+    Box::pin(merge_walked(question, replies, limits, pins, found, pacer)).await
+}
+
+/// What all partitions have found.
+struct Found {
+    /// Documents that the query admits.
+    candidates: u64,
+    /// How many of them no rule can place.
+    lost: u64,
+    /// Whether time ran out.
+    expired: bool,
+}
+
+/// Merges the orders document by document, as far as the limits ask.
+async fn merge_walked(
+    question: RankQuestion,
+    mut replies: Vec<RankedReply>,
+    limits: MergeLimits,
+    pins: Vec<PinnedDoc>,
+    Found { candidates, lost, expired }: Found,
+    pacer: &dyn Pacer,
+) -> Ranked {
+    let plan = &*question.plan;
     let shown = replies.iter_mut().map(|reply| std::mem::take(&mut reply.shown)).collect();
     let (all, facts) = ordered(plan, replies, limits.by_groups, pacer).await;
     let scorer = Scorer::new(plan, &facts);

@@ -128,7 +128,9 @@ async fn answer(
         PartQuestion::Values { paths, docs } => {
             Box::pin(federated::part::values(&*partition, &paths, &docs, pacer)).await
         }
-        PartQuestion::VectorsOf { doc, embedder } => Box::pin(hybrid::part::vectors_of(&*partition, doc, &embedder)).await,
+        PartQuestion::VectorsOf { doc, embedder } => {
+            Box::pin(hybrid::part::vectors_of(&*partition, doc, &embedder)).await
+        }
         PartQuestion::Near(question) => Box::pin(hybrid::part::near(&*partition, &question, pacer)).await,
         PartQuestion::Fetch { plan, hits } => {
             doing("fetch");

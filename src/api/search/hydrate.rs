@@ -57,7 +57,7 @@ pub(super) async fn hits(
     for key in keys {
         existing(state, &key.foreign_index_uid)?;
     }
-    rewrite(call, state, hits, Objects::Entered, |_| keys).await
+    Box::pin(rewrite(call, state, hits, Objects::Entered, |_| keys)).await
 }
 
 /// As [`hits`], for hits of several indexes that say where they are from.

@@ -77,5 +77,5 @@ async fn free(call: &Call<App>, search: Search) {
 async fn enter(call: &Call<App>) -> Result<Place, ApiError> {
     let (runtime, room) = (&call.app.runtime, &call.app.search_room);
     let wait_max = Duration::from_secs(call.app.options.drop_search_after_seconds);
-    room.enter(|| runtime.random_u64(), runtime.sleep(wait_max)).await
+    room.enter(|| runtime.random_u64(), || runtime.sleep(wait_max)).await
 }

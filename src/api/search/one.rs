@@ -109,7 +109,8 @@ pub(super) async fn read_ahead(call: &Call<App>, uid: &str, params: &mut SearchP
     if let Some(filter) = join_filters(params.filter.clone(), call.grant.tenant_filter(uid)) {
         let pace = RuntimePace(&*call.app.runtime);
         doing("filter of a request");
-        let parsed = parse_filter_in_steps(&filter, ErrorCode::InvalidSearchFilter.name(), &pace).await;
+        let parsing = parse_filter_in_steps(&filter, ErrorCode::InvalidSearchFilter.name(), &pace);
+        let parsed = Box::pin(parsing).await;
         params.read_ahead = Some(Arc::new(ReadAhead { filter, parsed }));
     }
 }

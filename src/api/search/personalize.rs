@@ -74,7 +74,8 @@ pub(super) async fn personalized<'r>(call: &Call<App>, mut envelope: Envelope<'r
         return envelope;
     }
     let began = call.app.runtime.unix_time();
-    envelope.answer.hits = personalizer.in_order(search, std::mem::take(&mut envelope.answer.hits)).await;
+    let ordering = personalizer.in_order(search, std::mem::take(&mut envelope.answer.hits));
+    envelope.answer.hits = Box::pin(ordering).await;
     let took = call.app.runtime.unix_time().saturating_sub(began);
     envelope.took += took;
     envelope.personalization = Some(took);
@@ -112,7 +113,7 @@ impl Personalizer {
 
     /// The hits in another order; `None` where there is none to be asked for.
     async fn reordered(&self, search: String, hits: Arc<Vec<u8>>) -> Result<Option<Vec<u8>>, String> {
-        let place = self.room.enter(|| self.runtime.random_u64(), pending()).await;
+        let place = self.room.enter(|| self.runtime.random_u64(), pending).await;
         let place = place.map_err(|_| "too many searches wait for the service")?;
         // Those before may have found that the service does not answer.
         let Some(leave) = self.reranker.leave() else { return Ok(None) };

@@ -66,14 +66,14 @@ impl SearchRoom {
         }
     }
 
-    /// Waits for a place. `deadline` ends when this search has waited long enough; `random` draws lots.
+    /// Waits for a place. What `deadline` makes ends when this search has waited long enough; `random` draws lots.
     ///
     /// # Errors
     /// `too_many_search_requests`.
-    pub async fn enter(
+    pub async fn enter<D: Future<Output = ()>>(
         &self,
         random: impl FnOnce() -> u64,
-        deadline: impl Future<Output = ()>,
+        deadline: impl FnOnce() -> D,
     ) -> Result<Place, ApiError> {
         let room = &self.0;
         if room.running.get() < room.running_max {
@@ -85,6 +85,7 @@ impl SearchRoom {
         }
         let (turn, verdict) = oneshot::channel();
         room.wait_in_line(turn, random);
+        let deadline = deadline();
         pin_mut!(deadline);
         match select(verdict, deadline).await {
             Either::Left((Ok(Verdict::Enter(place)), _)) => Ok(place),
@@ -147,9 +148,9 @@ mod tests {
     #[test]
     fn places_go_to_those_in_line_in_order() {
         let room = SearchRoom::new(1, 10, 1);
-        let first = now(room.enter(|| 0, pending())).unwrap().unwrap();
-        let mut second = Box::pin(room.enter(|| 0, pending()));
-        let mut third = Box::pin(room.enter(|| 0, pending()));
+        let first = now(room.enter(|| 0, pending)).unwrap().unwrap();
+        let mut second = Box::pin(room.enter(|| 0, pending));
+        let mut third = Box::pin(room.enter(|| 0, pending));
         assert!(now(&mut second).is_none() && now(&mut third).is_none());
         assert_eq!(room.occupancy(), Occupancy { running: 1, waiting: 2 });
         drop(first);
@@ -164,9 +165,9 @@ mod tests {
     #[test]
     fn those_who_leave_the_line_are_passed_over() {
         let room = SearchRoom::new(1, 10, 1);
-        let first = now(room.enter(|| 0, pending())).unwrap().unwrap();
-        let mut leaves = Box::pin(room.enter(|| 0, pending()));
-        let mut stays = Box::pin(room.enter(|| 0, pending()));
+        let first = now(room.enter(|| 0, pending)).unwrap().unwrap();
+        let mut leaves = Box::pin(room.enter(|| 0, pending));
+        let mut stays = Box::pin(room.enter(|| 0, pending));
         assert!(now(&mut leaves).is_none() && now(&mut stays).is_none());
         drop(leaves);
         drop(first);
@@ -177,23 +178,23 @@ mod tests {
     #[test]
     fn a_full_line_refuses_one_by_lot() {
         let room = SearchRoom::new(1, 1, 1);
-        let _first = now(room.enter(|| 0, pending())).unwrap().unwrap();
-        let mut second = Box::pin(room.enter(|| 0, pending()));
+        let _first = now(room.enter(|| 0, pending)).unwrap().unwrap();
+        let mut second = Box::pin(room.enter(|| 0, pending));
         assert!(now(&mut second).is_none());
-        let mut third = Box::pin(room.enter(|| 0, pending()));
+        let mut third = Box::pin(room.enter(|| 0, pending));
         assert!(now(&mut third).is_none());
         assert_eq!(now(&mut second).unwrap().err().unwrap().code, ErrorCode::TooManySearchRequests);
-        let fourth = now(room.enter(|| 1, pending())).unwrap();
+        let fourth = now(room.enter(|| 1, pending)).unwrap();
         assert_eq!(fourth.err().unwrap().code, ErrorCode::TooManySearchRequests);
     }
 
     #[test]
     fn nobody_waits_for_ever_or_without_a_line() {
         let room = SearchRoom::new(1, 1, 1);
-        let _first = now(room.enter(|| 0, pending())).unwrap().unwrap();
-        assert!(now(room.enter(|| 0, ready(()))).unwrap().is_err());
+        let _first = now(room.enter(|| 0, pending)).unwrap().unwrap();
+        assert!(now(room.enter(|| 0, || ready(()))).unwrap().is_err());
         let room = SearchRoom::new(1, 0, 4);
-        let _first = now(room.enter(|| 0, pending())).unwrap().unwrap();
-        assert!(now(room.enter(|| 0, pending())).unwrap().is_err());
+        let _first = now(room.enter(|| 0, pending)).unwrap().unwrap();
+        assert!(now(room.enter(|| 0, pending)).unwrap().is_err());
     }
 }

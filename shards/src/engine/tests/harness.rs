@@ -72,10 +72,7 @@ pub fn run<T: 'static, Fut: Future<Output = T> + 'static>(
         let engine = Engine::new(runtime.clone(), Rc::new(SimMesh(mesh.clone())), config.clone());
         kept.borrow_mut().insert(runtime.core(), engine.clone());
         let handler = engine.clone();
-        mesh.serve_in(
-            Rc::new(Question::manner),
-            Rc::new(move |from, question| handler.clone().handle(from, question)),
-        );
+        mesh.serve_in(Rc::new(Question::manner), Rc::new(move |from, question| handler.clone().handle(from, question)));
         let (done, test, outcome) = (done.clone(), test.clone(), outcome.clone());
         let bench = Bench { engine, engines: kept.clone() };
         async move {

@@ -52,7 +52,7 @@ impl Gather<'_> {
         }
         let pins = find_pins(self.ask, &self.request.pins).await?;
         if !is_distinct {
-            let behind = if pins.is_empty() { self.cut_before(&graph, page).await? } else { None };
+            let behind = if pins.is_empty() { Box::pin(self.cut_before(&graph, page)).await? } else { None };
             let demand = Demand { page_only: true, behind: behind.as_ref(), ..Demand::default() };
             return Ok(self.ranked_as(graph, (Some(format), &pins), page, demand).await?.0);
         }
@@ -190,10 +190,10 @@ impl Gather<'_> {
             let is_filled = ranked.docs.len() >= page_end || ranked.unwanted;
             if is_filled || is_complete || !is_distinct {
                 if is_filled && self.request.page.is_exact() && first_shows {
-                    self.take_rest(&mut ranked).await?;
+                    Box::pin(self.take_rest(&mut ranked)).await?;
                 }
                 if narrows && !demand.counts_groups {
-                    self.count_narrowed(&mut ranked, facets.as_ref()).await?;
+                    Box::pin(self.count_narrowed(&mut ranked, facets.as_ref())).await?;
                 }
                 return Ok((ranked, several_groups));
             }

@@ -100,7 +100,7 @@ impl Search {
     ) -> Result<Envelope<'_>, ApiError> {
         match self {
             Self::Here(search) => search.answer(call, started).await,
-            Self::Everywhere(search) => search.answer(call, started).await,
+            Self::Everywhere(search) => Box::pin(search.answer(call, started)).await,
         }
     }
 }
