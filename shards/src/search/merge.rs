@@ -357,6 +357,7 @@ async fn ordered(
     let mut facts = ScoreFacts::default();
     let mut lists: Vec<GroupedList> = Vec::with_capacity(replies.len());
     let mut incomplete_ends: Vec<RankedDoc> = Vec::new();
+    let is_complete = replies.iter().all(|reply| reply.part.complete);
     for reply in replies {
         if by_groups && !reply.part.complete {
             incomplete_ends.extend(reply.part.docs.last().cloned());
@@ -389,7 +390,8 @@ async fn ordered(
         let known = all.partition_point(|(doc, _)| order(doc, end).is_le() || same(doc));
         all.truncate(known);
     }
-    if !by_groups {
+    // The same where groups do not matter: each partition has told at least so many of its best.
+    if !by_groups && !is_complete {
         all.truncate(plan.wanted);
     }
     (all, facts)

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::harness::*;
 use crate::engine::messages::Place;
 use crate::engine::*;
+use crate::facets::parse_sort;
 use crate::ids::PartitionNo;
 use crate::search::{MatchingStrategy, PageRequest, SearchRequest};
 use crate::settings::{FilterableRule, Settings};
@@ -210,6 +211,55 @@ fn groups_of_several_values_are_told_apart_along_the_order() {
                     assert_eq!(found, wanted, "{query:?}, {limit}, {partitions} partitions");
                 }
             }
+        });
+    }
+}
+
+/// A sort that goes before the words puts many documents below the threshold in front of those above it: these are found, though a page
+/// needs few documents. Without words no document is below any threshold.
+#[test]
+fn a_threshold_leaves_out_what_a_sort_puts_first() {
+    let text = |id: usize| if id % 50 < 45 { "sun x" } else { "sun flower" };
+    let documents: Vec<Value> = (0..300).map(|id| json!({"id": id, "n": id / 2, "text": text(id)})).collect();
+    for partitions in [1, 2, 5] {
+        let (documents, disk): (_, Rc<dyn Disk>) = (documents.clone(), Rc::new(MemDisk::new()));
+        run(&disk, 3, 1, config(Some(partitions), 0), move |bench| async move {
+            let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+            let settings = Settings {
+                ranking_rules: vec!["sort".into(), "words".into()],
+                sortable_attributes: ["n".to_owned()].into(),
+                ..Settings::default()
+            };
+            let batch = batch(vec![add(Method::Replace, &json!(documents))]);
+            let (view, _) = bench.batch(&view, Batch { settings: Some(Arc::new(settings)), ..batch }).await;
+            let request = |query: &str, limit, threshold| SearchRequest {
+                query: Some(query.into()),
+                page: PageRequest::Window { offset: 0, limit },
+                sort: parse_sort(&json!(["n:desc"]), "invalid_search_sort").unwrap(),
+                ranking_score_threshold: threshold,
+                show_ranking_score: true,
+                ..SearchRequest::default()
+            };
+            let hits = async |request| {
+                let answer = bench.engine.search(&view, request).await.unwrap();
+                (serde_json::from_slice::<Vec<Value>>(&answer.hits).unwrap(), answer.total)
+            };
+            let (all, total) = hits(request("sun flower", 1000, None)).await;
+            assert_eq!(total, 300);
+            let above = |hit: &&Value| hit["_rankingScore"].as_f64().unwrap() >= 0.9;
+            let wanted: Vec<Value> = all.iter().filter(above).cloned().collect();
+            assert_eq!(wanted.len(), 30);
+            for limit in [1, 5, 6, 20] {
+                let (found, total) = hits(request("sun flower", limit, Some(0.9))).await;
+                assert_eq!(found, wanted[..limit as usize], "{partitions} partitions");
+                let last = all.iter().position(|hit| *hit == found[limit as usize - 1]).unwrap();
+                let met = all[..=last].iter().filter(|hit| !above(hit)).count() as u64;
+                assert_eq!(total, 300 - met, "{limit}, {partitions} partitions");
+            }
+            for limit in [1, 10, 20, 40] {
+                assert_eq!(hits(request("sun moon", limit, Some(0.9))).await, (vec![], 0), "{limit}");
+            }
+            assert_eq!(hits(request("", 20, Some(1.0))).await, hits(request("", 20, None)).await);
         });
     }
 }

@@ -47,7 +47,7 @@ impl Gather<'_> {
         page: (u64, u64),
     ) -> Result<Ranked, SearchError> {
         let is_distinct = plan::distinct_field(self.request, self.index.settings).is_some();
-        if is_distinct && !self.may_count_groups() {
+        if is_distinct && !self.may_count_groups(&graph) {
             return self.ranked(graph, Some(format), page.0, page.1).await;
         }
         let pins = find_pins(self.ask, &self.request.pins).await?;
@@ -73,7 +73,7 @@ impl Gather<'_> {
     ) -> Result<Option<(Cut, u64)>, SearchError> {
         let request = self.request;
         let shows_scores = request.show_ranking_score || request.show_ranking_score_details;
-        if offset < DEEP_OFFSET || shows_scores || request.ranking_score_threshold.is_some() || self.vector.is_some() {
+        if offset < DEEP_OFFSET || shows_scores || self.threshold(graph).is_some() || self.vector.is_some() {
             return Ok(None);
         }
         let page_end = usize::try_from(offset + limit).unwrap_or(usize::MAX);
@@ -100,10 +100,10 @@ impl Gather<'_> {
     }
 
     /// Whether an exact total may follow from how many distinct groups there are.
-    fn may_count_groups(&self) -> bool {
+    fn may_count_groups(&self, graph: &QueryGraph) -> bool {
         self.request.page.is_exact()
             && self.request.facets.is_none()
-            && self.request.ranking_score_threshold.is_none()
+            && self.threshold(graph).is_none()
             && self.vector.is_none()
             && plan::distinct_field(self.request, self.index.settings).is_some()
     }
@@ -135,7 +135,7 @@ impl Gather<'_> {
     fn first_may_show(&self, graph: &QueryGraph, offset: u64) -> bool {
         let (request, settings) = (self.request, self.index.settings);
         (offset > 0 || request.page.is_exact())
-            && request.ranking_score_threshold.is_none()
+            && self.threshold(graph).is_none()
             && self.vector.is_none()
             && plan::distinct_field(request, settings).is_some()
             && !plan::rules(request, settings, graph).rules.is_empty()
@@ -152,20 +152,22 @@ impl Gather<'_> {
         let page_end = usize::try_from(offset + limit).unwrap_or(usize::MAX);
         let distinct = plan::distinct_field(self.request, self.index.settings);
         let is_distinct = distinct.is_some();
-        let narrows = is_distinct || self.request.ranking_score_threshold.is_some();
+        let threshold = self.threshold(&graph);
+        let narrows = is_distinct || threshold.is_some();
         let facets = self.facet_plan();
         let (first_shows, walks_all) = (demand.first_shows, self.walks_all(demand));
         let plan = self.plan_to((offset, page_end), graph, (is_distinct, demand));
         let limits = MergeLimits {
             by_groups: is_distinct,
-            threshold: self.request.ranking_score_threshold,
+            threshold,
             counted: if walks_all { usize::MAX } else { page_end },
             sorted: !plan.rules.sorts.is_empty(),
             page: (offset, limit),
             exact: walks_all,
             page_only: demand.page_only,
-            passes_over: plan.is_by_rules() && (first_shows || self.request.ranking_score_threshold.is_some()),
+            passes_over: plan.is_by_rules() && (first_shows || threshold.is_some()),
         };
+        let may_need_more = is_distinct || limits.threshold.is_some() && limits.sorted;
         let filter = self.request.filter.clone().map(Arc::new);
         let mut question = RankQuestion {
             pinned: Arc::new(pins.iter().map(|pin| pin.doc).collect()),
@@ -188,7 +190,7 @@ impl Gather<'_> {
                 }
             }
             let is_filled = ranked.docs.len() >= page_end || ranked.unwanted;
-            if is_filled || is_complete || !is_distinct {
+            if is_filled || is_complete || !may_need_more {
                 if is_filled && self.request.page.is_exact() && first_shows {
                     Box::pin(self.take_rest(&mut ranked)).await?;
                 }
@@ -299,6 +301,11 @@ impl Gather<'_> {
         Ok(())
     }
 
+    /// The least score of what is found; none where all documents have the same, which is 1: no rule tells how well they match.
+    fn threshold(&self, graph: &QueryGraph) -> Option<f64> {
+        self.request.ranking_score_threshold.filter(|_| graph.term_count > 0 || self.vector.is_some())
+    }
+
     /// The facets that are asked for.
     fn facet_plan(&self) -> Option<Arc<FacetPlan>> {
         let names = self.request.facets.as_deref()?;
@@ -318,19 +325,21 @@ impl Gather<'_> {
         graph: QueryGraph,
         (is_distinct, demand): (bool, Demand<'_>),
     ) -> RankPlan {
+        let has_threshold = self.threshold(&graph).is_some();
         let mut plan = plan::rank_plan(self.request, self.index.settings, graph, self.field_table(), page_end);
         if let Some(query) = &self.vector {
             plan.rules = RuleList::by_vector(self.index.settings, &plan::sort_by(self.request));
             plan.vector = Some(query.clone());
         }
-        let has_threshold = self.request.ranking_score_threshold.is_some();
         if let Some((_, before)) = demand.behind {
             plan.wanted = page_end.saturating_sub(usize::try_from(*before).unwrap_or(usize::MAX));
         }
         let narrows = is_distinct || has_threshold;
-        if narrows && (self.walks_all(demand) || (has_threshold && !plan.rules.sorts.is_empty())) {
+        // Behind a document below the threshold come others above it where sort rules take part.
+        let leaves_out = has_threshold && !plan.rules.sorts.is_empty();
+        if narrows && self.walks_all(demand) {
             plan.wanted = usize::MAX;
-        } else if is_distinct && (has_threshold || self.vector.is_some()) {
+        } else if leaves_out || is_distinct && (has_threshold || self.vector.is_some()) {
             plan.wanted = page_end.saturating_mul(DISTINCT_SURPLUS);
         }
         // A document below the threshold takes no group, and which is met first of those in front of the page is told when they are
