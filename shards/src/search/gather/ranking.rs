@@ -22,6 +22,8 @@ use crate::search::plan;
 
 /// More documents than the page are ranked when some of them may turn out to belong to one group.
 const DISTINCT_SURPLUS: usize = 4;
+/// So many times as many are ranked when too few reach a threshold: mostly because very few or none do.
+const THRESHOLD_SURPLUS: usize = 16;
 /// Pages that end behind this document are fetched when it is known what is on them.
 const HITS_AHEAD_MAX: u64 = 60;
 
@@ -167,7 +169,9 @@ impl Gather<'_> {
             page_only: demand.page_only,
             passes_over: plan.is_by_rules() && (first_shows || threshold.is_some()),
         };
+        // Where sort rules take part, others above the threshold may come behind one below it.
         let may_need_more = is_distinct || limits.threshold.is_some() && limits.sorted;
+        let surplus = if is_distinct { DISTINCT_SURPLUS } else { THRESHOLD_SURPLUS };
         let filter = self.request.filter.clone().map(Arc::new);
         let mut question = RankQuestion {
             pinned: Arc::new(pins.iter().map(|pin| pin.doc).collect()),
@@ -203,7 +207,7 @@ impl Gather<'_> {
             question.count_groups = false;
             ranked.free(self.pacer).await;
             let plan = Arc::make_mut(&mut question.plan);
-            plan.wanted = plan.wanted.saturating_mul(DISTINCT_SURPLUS);
+            plan.wanted = plan.wanted.saturating_mul(surplus);
             question.time_left = self.time_left();
         }
     }
@@ -335,11 +339,9 @@ impl Gather<'_> {
             plan.wanted = page_end.saturating_sub(usize::try_from(*before).unwrap_or(usize::MAX));
         }
         let narrows = is_distinct || has_threshold;
-        // Behind a document below the threshold come others above it where sort rules take part.
-        let leaves_out = has_threshold && !plan.rules.sorts.is_empty();
         if narrows && self.walks_all(demand) {
             plan.wanted = usize::MAX;
-        } else if leaves_out || is_distinct && (has_threshold || self.vector.is_some()) {
+        } else if is_distinct && (has_threshold || self.vector.is_some()) {
             plan.wanted = page_end.saturating_mul(DISTINCT_SURPLUS);
         }
         // A document below the threshold takes no group, and which is met first of those in front of the page is told when they are
