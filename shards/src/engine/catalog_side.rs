@@ -368,7 +368,7 @@ impl Engine {
                     let (filter, primary_key) = (Box::new(filter.clone()), primary_key.clone());
                     let question = ReadQuestion::Choose { filter, primary_key };
                     async move {
-                        let answer = self.ask_partition(place, PartitionQuestion::Read(view.epoch, question)).await;
+                        let answer = self.ask_to_read(place, view.epoch, question).await;
                         answer_as!(answer, Answer::Chosen(chosen) => chosen)
                     }
                 });

@@ -82,8 +82,8 @@ impl Engine {
     async fn look_up(&self, view: &IndexView, ids: &[String]) -> Result<Vec<Vec<LocalDocId>>, EngineError> {
         let count = view.partition_count();
         let mut by_partition = vec![Vec::new(); usize::from(count)];
-        let question = PartitionQuestion::Read(view.epoch, ReadQuestion::LookUp(ids.to_vec()));
-        let answer = self.ask_partition(first(view), question).await;
+        let question = ReadQuestion::LookUp(ids.to_vec());
+        let answer = self.ask_to_read(first(view), view.epoch, question).await;
         for doc in answer_as!(answer, Answer::Numbers(numbers) => numbers)?.into_iter().flatten() {
             by_partition[usize::from(doc.partition(count).0)].push(doc.local(count));
         }
@@ -114,9 +114,9 @@ impl Engine {
                 limit: wanted,
                 ..listing(&place, count, query, &checked)
             };
-            let question = PartitionQuestion::Read(view.epoch, ReadQuestion::List(Box::new(listing)));
+            let question = ReadQuestion::List(Box::new(listing));
             async move {
-                answer_as!(self.ask_partition(place, question).await, Answer::Listed(total, docs) => (total, docs))
+                answer_as!(self.ask_to_read(place, view.epoch, question).await, Answer::Listed(total, docs) => (total, docs))
             }
         });
         let asked: Vec<_> = asked.collect();
@@ -156,8 +156,8 @@ impl Engine {
         let page_end = usize::try_from(query.offset.saturating_add(query.limit)).unwrap_or(usize::MAX);
         let asked = partitions(first(view), count).map(|place| {
             let listing = Listing { limit: page_end, ..listing(&place, count, query, checked) };
-            let question = PartitionQuestion::Read(view.epoch, ReadQuestion::Marks(Box::new(listing)));
-            async move { answer_as!(self.ask_partition(place, question).await, Answer::Marks(marks) => marks) }
+            let question = ReadQuestion::Marks(Box::new(listing));
+            async move { answer_as!(self.ask_to_read(place, view.epoch, question).await, Answer::Marks(marks) => marks) }
         });
         let asked: Vec<_> = asked.collect();
         let marks: Option<Vec<Vec<Mark>>> = try_join_all(asked).await?.into_iter().collect();
@@ -173,8 +173,8 @@ impl Engine {
         }
         let asked = by_partition.into_iter().map(|(partition, docs)| async move {
             let place = Place { partition, ..first(view) };
-            let question = PartitionQuestion::Read(view.epoch, ReadQuestion::Documents { docs, vectors });
-            let answer = self.ask_partition(place, question).await;
+            let question = ReadQuestion::Documents { docs, vectors };
+            let answer = self.ask_to_read(place, view.epoch, question).await;
             answer_as!(answer, Answer::Documents(documents) => (partition, documents.into_iter()))
         });
         let mut found: BTreeMap<_, _> = try_join_all(asked).await?.into_iter().collect();

@@ -100,7 +100,9 @@ pub enum Question {
     Abort(Uuid, Epoch),
     /// To the owner of partition 0: gives space back; answers bytes before and after.
     Compact(Uuid),
-    /// To a partition's owner.
+    /// To a partition's owner: reads at an epoch.
+    Read(Place, Epoch, ReadQuestion),
+    /// To a partition's owner: opens it, or changes it.
     Partition(Place, PartitionQuestion),
 }
 
@@ -147,8 +149,6 @@ pub enum PartitionQuestion {
     Publish(EpochShare),
     /// Rewrites the file without its free pages.
     Compact,
-    /// Reads at an epoch.
-    Read(Epoch, ReadQuestion),
 }
 
 /// A question to one partition at one epoch.
@@ -265,9 +265,7 @@ impl Question {
     /// meet a partition that is half-way.
     pub fn manner(&self) -> Manner {
         let queue = match self {
-            Self::Partition(_, PartitionQuestion::Read(..)) => {
-                return Manner { queue: Queue::Search, is_droppable: true };
-            }
+            Self::Read(..) => return Manner { queue: Queue::Search, is_droppable: true },
             Self::View(_) | Self::Progress(_) | Self::Partition(_, PartitionQuestion::Publish(_)) => Queue::Search,
             Self::Compact(_) | Self::Drop(_) | Self::Partition(_, PartitionQuestion::Compact) => Queue::Upkeep,
             _ => Queue::Indexing,

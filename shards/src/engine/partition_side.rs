@@ -95,7 +95,6 @@ impl Engine {
                 let (before, after) = home.compact().await?;
                 Answer::Compacted(before, after)
             }
-            PartitionQuestion::Read(epoch, question) => Box::pin(self.read(place, epoch, question)).await?,
             PartitionQuestion::Open(_) | PartitionQuestion::Forget => Answer::Done,
         })
     }

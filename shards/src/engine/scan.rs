@@ -79,9 +79,8 @@ impl Engine {
                     let from = part.next.take()?;
                     let place = Place { index: id, layout, partition: PartitionNo(number) };
                     Some(async move {
-                        let question =
-                            PartitionQuestion::Read(epoch, ReadQuestion::Scan { from, bytes: PART_BYTES, vectors });
-                        let answer = self.ask_partition(place, question).await;
+                        let question = ReadQuestion::Scan { from, bytes: PART_BYTES, vectors };
+                        let answer = self.ask_to_read(place, epoch, question).await;
                         let (documents, next) =
                             answer_as!(answer, Answer::Scanned(documents, next) => (documents, next))?;
                         (part.ready, part.next) = (documents.into(), next);

@@ -11,7 +11,7 @@ use futures_util::future::LocalBoxFuture;
 use storage_engine::vector::Pace;
 use uuid::Uuid;
 
-use super::messages::{Answer, PartitionQuestion, Place, ReadQuestion};
+use super::messages::{Answer, Place, ReadQuestion};
 use super::types::{EngineError, IndexView};
 use super::{Engine, answer_as};
 use crate::ids::{Epoch, PartitionNo};
@@ -281,7 +281,7 @@ impl Ask for Asker<'_> {
 impl Asker<'_> {
     async fn read(&self, partition: PartitionNo, question: ReadQuestion) -> Result<Answer, EngineError> {
         let place = Place { index: self.view.id, layout: self.view.layout, partition };
-        self.engine.ask_partition(place, PartitionQuestion::Read(self.view.epoch, question)).await
+        self.engine.ask_to_read(place, self.view.epoch, question).await
     }
 
     fn failed(&self, error: EngineError) -> SearchError {
