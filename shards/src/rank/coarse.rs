@@ -82,6 +82,12 @@ impl Coarse {
         None
     }
 
+    /// What is in no bucket so far; there are no more buckets then.
+    pub fn take_rest(&mut self) -> RoaringBitmap {
+        self.next = None;
+        &*self.universe - &self.taken
+    }
+
     fn docs(&mut self, words: u32, typos: u32) -> RoaringBitmap {
         let docs = self.suffix(0, 0, words, typos);
         // Each is asked for once: what only this one refers to need not be copied.

@@ -7,6 +7,7 @@
 //! A path is a way through the query graph. For each document only the paths of least cost under the rules so far matter; costs
 //! add up along a path, so the tuple of a document is the lexicographic minimum over its paths.
 
+mod best_scores;
 mod bucket;
 pub(crate) mod by_term;
 pub mod champions;
@@ -15,6 +16,7 @@ pub mod coarse;
 pub mod cost;
 pub mod evaluate;
 pub mod groups;
+mod kinds;
 pub mod paths;
 pub mod plan;
 pub mod ranker;
@@ -28,5 +30,5 @@ pub mod sort_source;
 mod tests;
 
 pub use plan::{NO_VECTOR, RankPlan, RankedDoc, SortBy, SortValue, VectorQuery};
-pub use ranker::{RankedPart, Ranker};
+pub use ranker::{DroppedBucket, RankedPart, Ranker};
 pub use rules::{Rule, RuleList};

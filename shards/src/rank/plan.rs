@@ -36,6 +36,8 @@ pub struct RankPlan {
     pub one_per_group: bool,
     /// Whether scores will be computed, which needs more facts than the order.
     pub scores: bool,
+    /// Documents that surely score less need not be ranked: they are told as [`super::DroppedBucket`]s.
+    pub least_score: Option<f64>,
     /// What [`Rule::Vector`] measures. There for a search by meaning, whose graph is empty.
     pub vector: Option<VectorQuery>,
 }

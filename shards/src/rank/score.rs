@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use storage_engine::vector::Pace;
 
 use super::evaluate::{NodeSet, is_next};
+use super::kinds::{Key, Kinds, Place, UsedByWords};
 use super::paths::{Path, Step, term_after, without_classes};
 use super::plan::{RankPlan, RankedDoc, SortBy, SortValue};
 use super::rules::Rule;
@@ -64,8 +65,17 @@ pub struct Scorer<'a> {
     whole: Vec<Path>,
     /// The documents of one bucket share their ranks.
     known: RefCell<AHashMap<Vec<u32>, Vec<Score>>>,
-    /// The buckets of the document that was scored last, rule by rule: the next one, in rank order, is in most of them.
-    trail: RefCell<Vec<Bucket<'a>>>,
+    trail: RefCell<Trail<'a>>,
+}
+
+/// The buckets of the document that was scored last: the next one, in rank order, is in most of them.
+#[derive(Default)]
+struct Trail<'a> {
+    /// All kinds of documents.
+    all: Kinds<'a>,
+    used: UsedByWords<'a>,
+    /// Rule by rule.
+    buckets: Vec<Bucket<'a>>,
 }
 
 /// What a rule leaves of the bucket before it: the documents that have a document's cost or value under it.
@@ -74,14 +84,8 @@ struct Bucket<'a> {
     rank: (u32, u32),
     /// The paths in use, sorted; `None` while all of the graph is.
     graph: Option<Rc<Vec<Path>>>,
-    profiles: Rc<Vec<&'a Profile>>,
+    kinds: Kinds<'a>,
     known: Known,
-}
-
-/// Where a document is under one rule.
-enum Place {
-    Cost(u32),
-    Sort(SortValue),
 }
 
 impl Score {
@@ -110,7 +114,7 @@ impl Score {
 }
 
 /// Folds ranks of nested buckets into one score.
-fn fold(ranks: impl Iterator<Item = (u32, u32)>) -> f64 {
+pub(super) fn fold(ranks: impl Iterator<Item = (u32, u32)>) -> f64 {
     let (rank, max) = ranks.fold((1u128, 1u128), |(rank, max), (inner, inner_max)| {
         let (inner, inner_max) = (u128::from(inner), u128::from(inner_max));
         ((rank - 1).saturating_mul(inner_max).saturating_add(inner), max.saturating_mul(inner_max))
@@ -123,14 +127,23 @@ impl<'a> Scorer<'a> {
     pub fn new(plan: &'a RankPlan, facts: &'a ScoreFacts) -> Self {
         let mut whole = Vec::new();
         whole_paths(plan, 0, &mut Path::new(), &mut whole);
-        Self { plan, facts, whole, known: RefCell::default(), trail: RefCell::default() }
+        let trail = Trail { all: Kinds::new(facts.profiles.iter().collect()), ..Trail::default() };
+        Self { plan, facts, whole, known: RefCell::default(), trail: RefCell::new(trail) }
     }
 
     /// The score that documents go by which no rule can place: the worst that the first rule over the graph can give.
     pub fn lost(&self) -> f64 {
         let first = self.plan.rules.rules.iter().find(|rule| rule.is_graph());
-        let cost = first.and_then(|rule| self.whole.iter().map(|path| self.cost_max(*rule, path)).max());
-        1.0 / f64::from(1 + cost.unwrap_or(0))
+        1.0 / f64::from(first.map_or(1, |rule| self.scale(*rule, &self.whole)))
+    }
+
+    /// The scale of the first rule over the graph.
+    pub fn first_scale(&self, rule: Rule) -> u32 {
+        self.scale(rule, &self.whole)
+    }
+
+    fn scale(&self, rule: Rule, paths: &[Path]) -> u32 {
+        1 + paths.iter().map(|path| self.cost_max(rule, path)).max().unwrap_or(0)
     }
 
     /// The score of a ranked document. Gives way to others: the first document of a bucket takes long where those that were
@@ -163,74 +176,55 @@ impl<'a> Scorer<'a> {
     async fn compute(&self, hit: &RankedDoc, pace: &dyn Pace) -> Score {
         let mut trail = self.trail.take();
         let (mut cost_at, mut shared) = (0, 0);
-        for (rule, bucket) in self.plan.rules.rules.iter().zip(trail.iter()) {
-            let is_same = match &bucket.place {
-                Place::Cost(cost) => hit.costs[cost_at] == *cost,
-                Place::Sort(value) => value.compare(&hit.sorts[self.sort_of(*rule)], false).is_eq(),
-            };
-            if !is_same {
+        for (rule, bucket) in self.plan.rules.rules.iter().zip(&trail.buckets) {
+            if !bucket.place.is_of(Key::under(*rule, cost_at, &hit.costs, &hit.sorts)) {
                 break;
             }
             cost_at += usize::from(rule.is_graph());
             shared += 1;
         }
-        trail.truncate(shared);
+        trail.buckets.truncate(shared);
         for rule in &self.plan.rules.rules[shared..] {
-            let bucket = self.next_bucket(trail.last(), *rule, (hit, cost_at), pace).await;
+            let bucket = self.next_bucket(&mut trail, *rule, (hit, cost_at), pace).await;
             cost_at += usize::from(rule.is_graph());
-            trail.push(bucket);
+            trail.buckets.push(bucket);
         }
-        let ranks = trail.iter().map(|bucket| bucket.rank).collect();
+        let ranks = trail.buckets.iter().map(|bucket| bucket.rank).collect();
         self.trail.replace(trail);
         Score { ranks, skipped: false, similarity: None }
     }
 
-    fn sort_of(&self, rule: Rule) -> usize {
-        if let Rule::Sort(at) = rule { usize::from(at) } else { usize::MAX }
-    }
-
-    /// The bucket of a document under a rule; `cost_at` rules with a cost are before it.
+    /// The bucket of a document under a rule, within the last one of the trail; `cost_at` rules with a cost are before it.
     async fn next_bucket(
         &self,
-        last: Option<&Bucket<'a>>,
+        trail: &mut Trail<'a>,
         rule: Rule,
         (hit, cost_at): (&RankedDoc, usize),
         pace: &dyn Pace,
     ) -> Bucket<'a> {
-        let all = || Rc::new(self.facts.profiles.iter().collect());
-        let profiles: Rc<Vec<&'a Profile>> = last.map_or_else(all, |last| last.profiles.clone());
-        let graph = last.and_then(|last| last.graph.clone());
-        let before = last.map_or_else(Known::default, |last| last.known);
-        if let Rule::Sort(at) = rule {
-            let value = &hit.sorts[usize::from(at)];
-            let is_in = |profile: &Profile| profile.sorts[usize::from(at)].compare(value, false).is_eq();
-            let (place, profiles) = (Place::Sort(value.clone()), narrowed(profiles, is_in, pace).await);
-            return Bucket { place, rank: (0, 0), graph, profiles, known: before };
+        let last = trail.buckets.last_mut();
+        let graph = last.as_ref().and_then(|last| last.graph.clone());
+        let before = last.as_ref().map_or_else(Known::default, |last| last.known);
+        let kinds = last.map_or(&mut trail.all, |last| &mut last.kinds);
+        let key = Key::under(rule, cost_at, &hit.costs, &hit.sorts);
+        let (place, kinds) = (key.place(), kinds.of(rule, cost_at, key, pace).await);
+        if !rule.is_graph() {
+            return Bucket { place, rank: (0, 0), graph, kinds, known: before };
         }
-        let paths = graph.as_ref().map_or(&self.whole, |graph| &**graph);
-        let max = 1 + paths.iter().map(|path| self.cost_max(rule, path)).max().unwrap_or(0);
+        let max = self.scale(rule, graph.as_ref().map_or(&self.whole, |graph| &**graph));
         let cost = hit.costs[cost_at];
-        let profiles = narrowed(profiles, |profile| profile.costs[cost_at] == cost, pace).await;
         let known =
             Known { classes: before.classes || rule == Rule::Typo, exact: before.exact || rule == Rule::ExactWords };
         let used = match rule {
-            Rule::Words if cost_at == 0 => self.used_by_words(hit, pace).await,
+            Rule::Words if cost_at == 0 => trail.used.of(self.facts, hit, pace).await,
             Rule::ExactAttribute => Vec::new(),
             _ => {
                 let graph = graph.as_ref().map(|graph| &graph[..]);
-                used(&profiles, graph, &hit.costs[..=cost_at], (before, known), pace).await
+                used(kinds.profiles(), graph, &hit.costs[..=cost_at], (before, known), pace).await
             }
         };
         let graph = if used.is_empty() { graph } else { Some(Rc::new(used)) };
-        Bucket { place: Place::Cost(cost), rank: (max.saturating_sub(cost).max(1), max), graph, profiles, known }
-    }
-
-    async fn used_by_words(&self, hit: &RankedDoc, pace: &dyn Pace) -> Vec<Path> {
-        let same = |sorts: &[SortValue]| sorts.iter().zip(&hit.sorts).all(|(a, b)| a.compare(b, false).is_eq());
-        let found = |(sorts, words, path): &(Vec<SortValue>, u32, Path)| {
-            (*words == hit.costs[0] && same(sorts)).then(|| path.clone())
-        };
-        sorted(self.facts.used.iter().map(found), pace).await
+        Bucket { place, rank: (max.saturating_sub(cost).max(1), max), graph, kinds, known }
     }
 
     /// The largest cost that a path can have under a rule.
@@ -328,24 +322,6 @@ impl<'a> Scorer<'a> {
 
 /// Kinds of documents that are looked at between two looks at whether others wait.
 const PROFILES_PER_LOOK: usize = 256;
-
-/// The profiles of a bucket of which this holds.
-async fn narrowed<'a>(
-    profiles: Rc<Vec<&'a Profile>>,
-    is_in: impl Fn(&Profile) -> bool,
-    pace: &dyn Pace,
-) -> Rc<Vec<&'a Profile>> {
-    let mut some: Option<Vec<&'a Profile>> = None;
-    for (at, profile) in profiles.iter().enumerate() {
-        match (&mut some, is_in(profile)) {
-            (Some(some), true) => some.push(profile),
-            (None, false) => some = Some(profiles[..at].to_vec()),
-            (Some(_), false) | (None, true) => {}
-        }
-        pause_at(at, PROFILES_PER_LOOK, pace).await;
-    }
-    some.map_or(profiles, Rc::new)
-}
 
 /// The paths that the documents of a bucket use, of those still in the graph.
 async fn used(

@@ -168,6 +168,7 @@ impl<'a> Search<'a> {
             whole_buckets: self.whole_buckets,
             one_per_group: self.one_per_group,
             scores: self.scores,
+            least_score: None,
             vector: None,
         }
     }

@@ -53,7 +53,9 @@ impl List {
         let filter = self.filter.as_ref().map_or(0, |filter| filter.size() + filter.bytes() / DOC_BYTES);
         let facets = self.facets.as_ref().map_or(0, |plan| plan.facets.len() + self.counts.values() / 2);
         let words = words(&self.plan.graph) / 2;
-        self.part.docs.len() + 3 * facts.profiles.len() + facts.used.len() + facets + filter + words + 10
+        let dropped =
+            self.part.dropped.iter().map(|bucket| 1 + bucket.docs.serialized_size() / DOC_BYTES).sum::<usize>();
+        self.part.docs.len() + 3 * facts.profiles.len() + facts.used.len() + facets + filter + words + dropped + 10
     }
 }
 

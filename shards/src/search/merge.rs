@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ahash::{AHashMap, AHashSet};
 
 use super::answer::FacetAnswer;
+use super::below::Below;
 use super::messages::{RankQuestion, RankedReply, WrittenHits};
 use super::part::{Pacer, free_in_steps, pause};
 use super::pins::PinnedDoc;
@@ -174,6 +175,7 @@ async fn merge_walked(
 ) -> Ranked {
     let plan = &*question.plan;
     let shown = replies.iter_mut().map(|reply| std::mem::take(&mut reply.shown)).collect();
+    let mut below = Below::new(plan, &mut replies);
     let (all, facts) = ordered(plan, replies, limits.by_groups, pacer).await;
     let scorer = Scorer::new(plan, &facts);
     let mut taken: AHashSet<GroupValue> = AHashSet::new();
@@ -187,6 +189,9 @@ async fn merge_walked(
             pause(pacer).await;
         }
         met += 1;
+        if docs.len() < limits.counted {
+            any_below |= below.take_before(plan, Some(&doc), &mut removed.dropped, pacer).await;
+        }
         // Groups are told apart bucket by bucket, so the one in which the page ends is walked to its end.
         let in_last_bucket =
             |last: &RankedDoc| plan.whole_buckets && plan.compare_rules(last, &doc, plan.rules.rules.len()).is_eq();
@@ -207,6 +212,9 @@ async fn merge_walked(
     }
     drop(scorer);
     let reached_end = docs.len() < limits.counted;
+    if reached_end {
+        any_below |= below.take_before(plan, None, &mut removed.dropped, pacer).await;
+    }
     removed.only_kept = any_below && !limits.sorted && reached_end;
     // What is left when time runs out follows as if it had been placed.
     removed.lost = reached_end && if expired { any_below } else { lost_below };

@@ -7,6 +7,7 @@
 
 pub mod answer;
 pub mod ask;
+mod below;
 pub(crate) mod column_sorter;
 pub mod facet_values;
 pub mod federated;

@@ -193,6 +193,7 @@ pub fn rank_plan(
         whole_buckets: false,
         one_per_group: false,
         scores,
+        least_score: None,
         vector: None,
     }
 }

@@ -8,5 +8,6 @@ mod pauses;
 mod recovery;
 mod search;
 mod stages;
+mod thresholds;
 mod vector_lengths;
 mod vectors;

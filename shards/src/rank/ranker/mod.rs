@@ -12,6 +12,7 @@ use roaring::RoaringBitmap;
 use storage_engine::vector::Pace;
 
 use self::select::SelectWork;
+use super::best_scores::BestScores;
 use super::bucket::{BucketWork, Found, Order, Taken};
 use super::champions::DecidingTerm;
 use super::classes::NodeDocs;
@@ -53,8 +54,21 @@ pub struct RankedPart {
     pub complete: bool,
     /// Whether some document that was met is in several distinct groups.
     pub several_groups: bool,
+    /// Documents that are below the least score, in order.
+    pub dropped: Vec<DroppedBucket>,
     /// What scores need, when they were asked for.
     pub facts: ScoreFacts,
+}
+
+/// Documents that are not ranked, since all of them score less than the search wants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DroppedBucket {
+    /// Where they are in the order: what is known of the first of them.
+    pub first: RankedDoc,
+    /// The rules under which that is known.
+    pub rules: usize,
+    /// Their numbers in the partition.
+    pub docs: RoaringBitmap,
 }
 
 /// The work of ranking one search on one partition.
@@ -82,6 +96,9 @@ pub struct Ranker {
     out: Order,
     /// Distinct groups of which a document is in `out`.
     taken: Taken,
+    /// Where a least score is wanted.
+    best_scores: Option<BestScores>,
+    dropped: Vec<DroppedBucket>,
     facts: ScoreFacts,
     profiles: AHashSet<u64>,
     /// Documents that surely are of a taken group, as far as they are kept out of reading.
@@ -129,6 +146,9 @@ impl Ranker {
         }
         let leading_sorts = plan.rules.rules.iter().take_while(|rule| !rule.is_graph()).count();
         let candidates = Rc::new(docs);
+        // Of a distance sort the buckets depend on all documents.
+        let drops = plan.geo_rule().is_none_or(|rule| rule > leading_sorts);
+        let best_scores = if drops { BestScores::of(&plan) } else { None };
         Box::new(Self {
             plan,
             source,
@@ -147,6 +167,8 @@ impl Ranker {
             plain: None,
             out: Order::default(),
             taken: Taken::default(),
+            best_scores,
+            dropped: Vec::new(),
             facts: ScoreFacts::default(),
             profiles: AHashSet::new(),
             excluded: RoaringBitmap::new(),
@@ -224,6 +246,9 @@ impl Ranker {
         }
         if let Some(group) = &mut self.group {
             match group.coarse.next_bucket() {
+                Some(bucket) if self.best_scores.as_ref().is_some_and(|best| best.is_below(&bucket)) => {
+                    self.drop_rest(bucket);
+                }
                 Some(bucket) => self.start_bucket(bucket),
                 None => self.group = None,
             }
@@ -290,7 +315,8 @@ impl Ranker {
         if expired && self.out.len() < wanted {
             let ranked: RoaringBitmap =
                 self.out.docs.iter().map(|ranked| ranked.doc.local(self.partition_count).0).collect();
-            let rest = &*self.candidates - ranked - &self.passed;
+            let mut rest = &*self.candidates - ranked - &self.passed;
+            self.dropped.iter().for_each(|bucket| rest -= &bucket.docs);
             let costs: Costs = self.plan.rules.rules.iter().filter(|rule| rule.is_graph()).map(|_| 0).collect();
             let sorts = vec![SortValue::Missing; self.plan.rules.sorts.len()];
             let rest: Vec<u32> = rest.iter().take(wanted - self.out.len()).collect();
@@ -304,13 +330,14 @@ impl Ranker {
             }
         }
         let lost = if self.plan.scores { self.lost().len() } else { 0 };
-        let complete = complete || (expired && self.out.len() as u64 == self.candidates.len());
+        let dropped: u64 = self.dropped.iter().map(|bucket| bucket.docs.len()).sum();
+        let complete = complete || (expired && self.out.len() as u64 + dropped == self.candidates.len());
         let Order { mut docs, mut values } = self.out;
         docs.truncate(wanted);
         values.truncate(wanted);
         let (candidates, passed) = (self.candidates.len(), self.passed.len());
-        let several_groups = self.several_groups;
-        Ok(RankedPart { docs, values, candidates, passed, lost, complete, several_groups, facts: self.facts })
+        let (several_groups, dropped) = (self.several_groups, self.dropped);
+        Ok(RankedPart { docs, values, candidates, passed, lost, complete, several_groups, dropped, facts: self.facts })
     }
 
     /// How many of the documents found are answered.

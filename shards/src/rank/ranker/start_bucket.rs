@@ -5,13 +5,13 @@ use std::rc::Rc;
 use roaring::RoaringBitmap;
 
 use super::select::SelectWork;
-use super::{ListWork, Ranker, SETTLED_DOCS};
+use super::{DroppedBucket, ListWork, Ranker, SETTLED_DOCS};
 use crate::rank::bucket::{BucketWork, Found, Order};
 use crate::rank::champions::{Champions, DecidingTerm, deciding_term, docs_of, list_len};
 use crate::rank::coarse::CoarseBucket;
 use crate::rank::evaluate::Evaluator;
 use crate::rank::paths::{Path, Walk, visit};
-use crate::rank::plan::RankedDoc;
+use crate::rank::plan::{Costs, RankedDoc};
 use crate::rank::rules::Rule;
 
 /// Paths of one bucket that are told apart; a query of ten words can have thousands, of which documents use a few.
@@ -44,6 +44,23 @@ impl Ranker {
         }
         let wanted = if self.plan.whole_buckets && !self.plan.one_per_group { usize::MAX } else { wanted };
         self.bucket = Some(BucketWork::new(docs, evaluator, wanted, self.plan.one_per_group, self.leading_sorts));
+    }
+
+    /// Leaves out the bucket, which is below the least score, and with it all that come behind it in its group.
+    pub(super) fn drop_rest(&mut self, bucket: CoarseBucket) {
+        // These tell the scale of buckets with fewer typos, in all partitions.
+        self.note_used_paths(&bucket);
+        let Some(work) = &mut self.group else { return };
+        let costs: Costs = bucket.words.into_iter().chain(bucket.typos).collect();
+        let rules = self.leading_sorts + costs.len();
+        let (doc, sorts) = (bucket.docs.min().unwrap_or_default(), work.group.sorts.clone());
+        let mut docs = bucket.docs;
+        // What is in no bucket otherwise is not ranked at all.
+        if bucket.words.is_some() {
+            docs |= work.coarse.take_rest();
+        }
+        let first = RankedDoc { doc: self.global(doc), costs, sorts, skipped: false };
+        self.dropped.push(DroppedBucket { first, rules, docs });
     }
 
     /// Takes a bucket's best documents from the champion list of the term that decides their order; false when it is too short.

@@ -349,6 +349,8 @@ impl Gather<'_> {
         plan.one_per_group =
             is_distinct && !has_threshold && self.vector.is_none() && !(demand.first_shows && offset > 0);
         plan.whole_buckets = is_distinct && !plan.rules.rules.is_empty();
+        // In front of a page, documents may count by fewer rules than were looked at.
+        plan.least_score = self.threshold(&plan.graph).filter(|_| plan.is_by_rules() && offset == 0 && page_end > 0);
         plan
     }
 
