@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::catalog_side::partitions;
 use super::listing::{Listed, page_of};
-use super::messages::{Answer, Listing, PartitionQuestion, Place, ReadQuestion};
+use super::messages::{Answer, Listing, Place, ReadQuestion};
 use super::search_side::RuntimePacer;
 use super::types::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
 use super::{Engine, answer_as};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 
-use super::messages::{Answer, PartitionQuestion, Place, ReadQuestion};
+use super::messages::{Answer, Place, ReadQuestion};
 use super::types::{EngineError, IndexView};
 use super::{Engine, answer_as};
 use crate::document::RawDocument;

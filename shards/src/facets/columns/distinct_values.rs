@@ -172,7 +172,6 @@ enum Walked {
 /// A walk over a field's values.
 struct ValueSets<'s> {
     set: &'s CountedSet,
-    asked: u64,
     /// By the numbers' upper halves, the documents of which a value was met.
     met: Vec<BlockBits>,
     blocks: u64,
@@ -191,9 +190,11 @@ impl Columns<'_> {
         notes: bool,
         pace: &dyn Pace,
     ) -> Result<Option<DistinctValues>, ColumnError> {
+        if documents.len() <= BLOCKS_MIN / BLOCKS_PER_DOCUMENT {
+            return self.values_by_document(field, documents, notes, pace).await;
+        }
         let set = CountedSet::new(documents, all, pace).await;
-        let found = DistinctValues::default();
-        let mut sets = ValueSets { set: &set, asked: documents.len(), met: Vec::new(), blocks: 0, notes, found };
+        let mut sets = ValueSets { set: &set, met: Vec::new(), blocks: 0, notes, found: DistinctValues::default() };
         let walked = match self.walk_sets(FACET_NUMBERS, field, &mut sets, pace).await? {
             Walked::Whole => self.walk_sets(FACET_STRINGS, field, &mut sets, pace).await?,
             other => other,
@@ -302,11 +303,8 @@ impl ValueSets<'_> {
     /// Whether to read on, after a block.
     fn go_on(&mut self, walked: &mut Walked) -> ControlFlow<()> {
         self.blocks += 1;
-        let left = self.asked - self.found.documents;
-        // What was met so far tells how many blocks are needed to meet them all.
-        let is_long =
-            self.blocks > BLOCKS_MIN && self.blocks > self.found.documents.saturating_mul(BLOCKS_PER_DOCUMENT);
-        if is_long && left > 0 {
+        // What was met so far tells how many blocks are needed to meet them all. Once they are, there may still be second values.
+        if self.blocks > BLOCKS_MIN && self.blocks > self.found.documents.saturating_mul(BLOCKS_PER_DOCUMENT) {
             *walked = Walked::Long;
             return ControlFlow::Break(());
         }
