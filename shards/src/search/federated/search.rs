@@ -129,7 +129,8 @@ impl<'f> Federation<'f> {
 
     fn gather(&self, query: usize) -> Gather<'f> {
         let (_, access) = self.of(query);
-        Gather::new(&access.index, &self.requests[query], access.ask, self.pacer)
+        let has_facets = self.request.indexes[self.request.queries[query].index].facets.is_some();
+        Gather::new(&access.index, &self.requests[query], access.ask, self.pacer).with_facets(has_facets)
     }
 
     /// All queries in order, with the hits of each scored.

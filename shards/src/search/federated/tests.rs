@@ -207,4 +207,22 @@ proptest! {
         values.dedup();
         prop_assert_eq!(values.len(), count);
     }
+
+    /// Of a query's distinct groups that are met behind the page, facets count the documents that they count of the query alone.
+    #[test]
+    fn facets_are_those_of_the_query_alone(
+        documents in documents(), text in 0..4usize, sorted: Option<bool>, hits_per_page in 1..4u64, partitions in 1..4u16,
+    ) {
+        let indexes = [MemIndex::new(&settings(), &documents, partitions)];
+        let page = PageRequest::Numbered { page: 1, hits_per_page };
+        let mut query = queries(&[(0, text, 8)], sorted).remove(0);
+        query.request.distinct = Some("g".into());
+        let alone = SearchRequest { page, facets: Some(vec!["n".into()]), ..query.request.clone() };
+        let alone = indexes[0].search(&alone).expect("memory does not fail");
+        let mut federation = request(vec![query], page, 1);
+        federation.indexes[0].facets = Some(vec!["n".into()]);
+        let answer = federated(&indexes, &federation);
+        let FederatedFacets::ByIndex(facets) = &answer.facets else { panic!("facets were asked for") };
+        prop_assert_eq!(facets[0].1.distribution_json(), alone.facets.expect("as before").distribution);
+    }
 }

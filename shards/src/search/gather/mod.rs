@@ -105,6 +105,8 @@ pub(super) struct Gather<'g> {
     deadline: Duration,
     /// What is searched by, in place of the words.
     vector: Option<VectorQuery>,
+    /// Whether facets are counted of the documents that are met first: those of distinct groups, too, are then told by their order.
+    counts_facets: bool,
 }
 
 impl<'g> Gather<'g> {
@@ -116,7 +118,13 @@ impl<'g> Gather<'g> {
         pacer: &'g dyn Pacer,
     ) -> Self {
         let cutoff = Duration::from_millis(index.settings.search_cutoff_ms.unwrap_or(CUTOFF_MS));
-        Self { index, request, ask, pacer, deadline: pacer.now() + cutoff, vector: None }
+        let counts_facets = request.facets.is_some();
+        Self { index, request, ask, pacer, deadline: pacer.now() + cutoff, vector: None, counts_facets }
+    }
+
+    /// The same search, of which others count facets if these are `counted`.
+    pub(super) fn with_facets(self, counted: bool) -> Self {
+        Self { counts_facets: self.counts_facets || counted, ..self }
     }
 
     /// The same search by a vector in place of the words.

@@ -120,7 +120,7 @@ impl Gather<'_> {
     ) -> Result<Ranked, SearchError> {
         let (may_show, pins) = (self.first_may_show(&graph, offset), find_pins(self.ask, &self.request.pins).await?);
         // Facets are those of the documents that are met first.
-        if may_show && self.request.facets.is_none() {
+        if may_show && !self.counts_facets {
             let (ranked, several_groups) =
                 self.ranked_as(graph.clone(), (format, &pins), (offset, limit), Demand::default()).await?;
             // Of documents of one group each, any may stand for it: as many groups are met.
