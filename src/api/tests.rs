@@ -278,6 +278,13 @@ fn searches_answer_in_their_envelope() {
     let client = Client::new();
     assert_eq!(client.refusal(Method::Post, "/indexes/a/search", json!({"limit": "a"})), "invalid_search_limit");
     assert_eq!(client.refusal(Method::Post, "/indexes/a/search", json!({"filter": "a ="})), "index_not_found");
+    for (path, code) in [
+        ("/indexes/a/search?vector=1", "missing_search_hybrid"),
+        ("/indexes/a b/search?vector=1", "invalid_index_uid"),
+        ("/indexes/a b/search?vector=x", "invalid_search_vector"),
+    ] {
+        assert_eq!(client.refusal(Method::Get, path, Value::Null), code);
+    }
     client.task(Method::Post, "/indexes", json!({"uid": "a", "primaryKey": "id"}));
     let (status, body) = client.json(Method::Post, "/indexes/a/search", json!({"q": "x", "hitsPerPage": 1}));
     assert_eq!(

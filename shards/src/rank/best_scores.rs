@@ -26,7 +26,7 @@ pub struct BestScores {
 impl BestScores {
     /// For the least score of a plan, if it has one.
     pub fn of(plan: &RankPlan) -> Option<Self> {
-        let least = plan.least_score?;
+        let least = plan.least_score?.score;
         let words_scale = Scorer::new(plan, &ScoreFacts::default()).first_scale(Rule::Words);
         let typo_scales = most_typos(&plan.graph).into_iter().map(|most| 1 + most).collect();
         Some(Self { least, words_scale, typo_scales })

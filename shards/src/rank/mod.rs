@@ -29,6 +29,6 @@ pub mod sort_source;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{NO_VECTOR, RankPlan, RankedDoc, SortBy, SortValue, VectorQuery};
+pub use plan::{LeastScore, NO_VECTOR, RankPlan, RankedDoc, SortBy, SortValue, VectorQuery};
 pub use ranker::{DroppedBucket, RankedPart, Ranker};
 pub use rules::{Rule, RuleList};

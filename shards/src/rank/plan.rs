@@ -37,9 +37,19 @@ pub struct RankPlan {
     /// Whether scores will be computed, which needs more facts than the order.
     pub scores: bool,
     /// Documents that surely score less need not be ranked: they are told as [`super::DroppedBucket`]s.
-    pub least_score: Option<f64>,
+    pub least_score: Option<LeastScore>,
     /// What [`Rule::Vector`] measures. There for a search by meaning, whose graph is empty.
     pub vector: Option<VectorQuery>,
+}
+
+/// A score that documents must reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LeastScore {
+    /// From 0.0 to 1.0.
+    pub score: f64,
+    /// Documents in front of the page. Those of a bucket that ends there count by the rules that made it: if these give it the score, they
+    /// are not left out.
+    pub in_front: u64,
 }
 
 /// What is near.

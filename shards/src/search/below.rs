@@ -31,6 +31,15 @@ impl Below {
         Self { buckets: buckets.into_iter(), partition_count }
     }
 
+    /// Whether any are left of the bucket of the first `count` rules that a document is in.
+    pub fn has_some_of(&self, plan: &RankPlan, doc: &RankedDoc, count: usize) -> bool {
+        let left = self.buckets.as_slice();
+        let at =
+            left.partition_point(|(_, bucket)| plan.compare_rules(&bucket.first, doc, count.min(bucket.rules)).is_lt());
+        let next = left.get(at).filter(|(_, bucket)| count < bucket.rules);
+        next.is_some_and(|(_, bucket)| plan.compare_rules(&bucket.first, doc, count).is_eq())
+    }
+
     /// Adds to `dropped` all that come before a document, or all that are left. Returns whether there were any.
     pub async fn take_before(
         &mut self,

@@ -64,7 +64,7 @@ pub async fn search_facet_values(
     };
     let narrows = search.ranking_score_threshold.is_some() || plan::distinct_field(&search, index.settings).is_some();
     check_facet_name(&request.name, index.settings)?;
-    let gather = Gather::new(index, &search, ask, pacer).with_facets(true);
+    let gather = Gather::new(index, &search, ask, pacer).showing_kept(true);
     gather.check().await?;
     let graph = gather.resolved_graph().await?.graph;
     let (_, limit) = search.page.window(index.settings.pagination.max_total_hits);

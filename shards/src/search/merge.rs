@@ -184,7 +184,7 @@ async fn merge_walked(
     let mut any_below = false;
     let lost_below = limits.threshold.is_some_and(|least| scorer.lost() < least);
     let (mut walk, mut met) = (Walk::new(plan, limits, all), 0);
-    while let Some(((doc, groups), rules)) = walk.next(docs.len(), &taken, pacer).await {
+    while let Some(((doc, groups), rules)) = walk.next(docs.len(), (&taken, &below), pacer).await {
         if met % DOCS_PER_LOOK == 0 {
             pause(pacer).await;
         }

@@ -7,6 +7,7 @@ use std::vec::IntoIter;
 
 use ahash::AHashSet;
 
+use super::below::Below;
 use super::merge::{DOCS_PER_LOOK, Grouped, MergeLimits};
 use super::part::{Pacer, pause};
 use crate::facets::distinct::GroupValue;
@@ -36,14 +37,14 @@ impl<'p> Walk<'p> {
     pub async fn next(
         &mut self,
         kept: usize,
-        taken: &AHashSet<GroupValue>,
+        (taken, below): (&AHashSet<GroupValue>, &Below),
         pacer: &dyn Pacer,
     ) -> Option<(Grouped, Option<usize>)> {
         if kept >= self.offset && self.bucket.is_none() {
             return self.ranked.next().map(|doc| (doc, None));
         }
         if self.bucket.is_none() {
-            self.begin_bucket(self.offset - kept, taken, pacer).await;
+            self.begin_bucket(self.offset - kept, (taken, below), pacer).await;
         }
         let next = match &mut self.bucket {
             Some((documents, rules)) => (documents.pop(by_number)?, Some(*rules)),
@@ -55,14 +56,16 @@ impl<'p> Walk<'p> {
     }
 
     /// Takes the bucket that comes next, if fewer than `room` of its documents may stay.
-    async fn begin_bucket(&mut self, room: usize, taken: &AHashSet<GroupValue>, pacer: &dyn Pacer) {
+    async fn begin_bucket(&mut self, room: usize, (taken, below): (&AHashSet<GroupValue>, &Below), pacer: &dyn Pacer) {
         let Some((first, _)) = self.ranked.as_slice().first().filter(|(first, _)| !first.skipped) else { return };
         // Buckets that the document before is in, too, were found to reach into the page.
         let is_begun = |count: &usize| match &self.last {
             Some(last) => self.plan.compare_rules(last, first, *count).is_eq(),
             None => false,
         };
-        for count in (1..self.plan.rules.rules.len()).skip_while(is_begun) {
+        // So do those of which a partition has dropped some.
+        let is_known = |count: &usize| is_begun(count) || below.has_some_of(self.plan, first, *count);
+        for count in (1..self.plan.rules.rules.len()).skip_while(is_known) {
             let Some(mut left) = self.bucket_len(count, room, taken, pacer).await else { continue };
             let mut documents = Runs::default();
             while left > 0 {

@@ -21,7 +21,7 @@ use self::network::Search;
 use self::params::SearchParams;
 use self::room::Place;
 use super::decode::json_body_and_vector;
-use super::error::ApiError;
+use super::error::{ApiError, ErrorCode};
 use super::router::{Answer, Call, Route};
 use crate::app::App;
 use crate::http::Response;
@@ -40,7 +40,11 @@ pub fn routes() -> Vec<Route<App>> {
 }
 
 async fn get(call: Call<App>) -> Answer {
-    let params = SearchParams::from_query(&call.query())?;
+    let params = SearchParams::from_query(&call.query()).map_err(|error| match error.code {
+        // Whether the parameters go together is told after a name that no index can have.
+        ErrorCode::MissingSearchHybrid | ErrorCode::InvalidSearchHybridQuery => call.index_uid().err().unwrap_or(error),
+        _ => error,
+    })?;
     search(call, params).await
 }
 

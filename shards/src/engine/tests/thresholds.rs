@@ -62,7 +62,7 @@ fn a_threshold_only_leaves_out_what_scores_less() {
             let settings = Settings {
                 ranking_rules: rules.iter().map(|rule| (*rule).into()).collect(),
                 sortable_attributes: ["n".to_owned()].into(),
-                filterable_attributes: vec![FilterableRule::Name("g".into())],
+                filterable_attributes: ["g", "id"].map(|name| FilterableRule::Name(name.into())).to_vec(),
                 ..Settings::default()
             };
             let batch = batch(vec![add(Method::Replace, &json!(documents()))]);
@@ -90,6 +90,17 @@ fn a_threshold_only_leaves_out_what_scores_less() {
                 scores.dedup();
                 let between = scores.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0);
                 for least in scores.iter().copied().chain(between).chain([1.0]).step_by(3) {
+                    // In front of a page, documents may count by fewer rules. None is dropped unranked where each is a group of its own.
+                    for (offset, limit) in [(1, 5), (30, 7), (90, 20), (399, 1)] {
+                        let with = SearchRequest {
+                            page: PageRequest::Window { offset, limit },
+                            ranking_score_threshold: Some(least),
+                            ..request(query, sort, strategy)
+                        };
+                        let told = format!("{partitions} {rules:?} {query} {strategy:?} {sort:?} {least} {offset}");
+                        let alone = SearchRequest { distinct: Some("id".into()), ..with.clone() };
+                        assert_eq!(ask(with).await, ask(alone).await, "{told}");
+                    }
                     let wanted: Vec<&Value> = all.iter().filter(|hit| score(hit) >= least).collect();
                     for limit in [1, 7, 60, 1000] {
                         let with = SearchRequest {

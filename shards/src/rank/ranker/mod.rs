@@ -118,6 +118,8 @@ struct GroupWork {
     /// Walks the same documents by dropped terms only, to tell which paths they use.
     words: Option<Coarse>,
     words_next: u32,
+    /// How many documents lack as many terms as those that were looked at last.
+    words_len: u64,
 }
 
 /// A champion list that is made for a bucket.
@@ -246,10 +248,14 @@ impl Ranker {
         }
         if let Some(group) = &mut self.group {
             match group.coarse.next_bucket() {
-                Some(bucket) if self.best_scores.as_ref().is_some_and(|best| best.is_below(&bucket)) => {
-                    self.drop_rest(bucket);
+                Some(bucket) => {
+                    self.note_used_paths(&bucket);
+                    if self.drops(&bucket) {
+                        self.drop_rest(bucket);
+                    } else {
+                        self.start_bucket(bucket);
+                    }
                 }
-                Some(bucket) => self.start_bucket(bucket),
                 None => self.group = None,
             }
             return true;
@@ -395,7 +401,7 @@ impl Ranker {
         let coarse =
             |typos| Coarse::new(self.plan.clone(), self.node_docs.clone(), group.docs.clone(), by_words, typos);
         let words = (self.plan.scores && by_words).then(|| coarse(false));
-        self.group = Some(GroupWork { coarse: coarse(by_typos), words, words_next: 0, group });
+        self.group = Some(GroupWork { coarse: coarse(by_typos), words, words_next: 0, words_len: 0, group });
     }
 
     /// The values of the distinct groups of each document; nothing where documents are not grouped. `None` when they cannot be

@@ -20,7 +20,6 @@ const PATHS_MAX: usize = 512;
 impl Ranker {
     /// Makes the bucket the one that is worked on, unless a champion list has its best documents already, or is made first.
     pub(super) fn start_bucket(&mut self, bucket: CoarseBucket) {
-        self.note_used_paths(&bucket);
         let classes = self.plan.rules.rules.contains(&Rule::Typo);
         let paths = self.visit(bucket.words.unwrap_or(0), classes, bucket.typos, &bucket.docs);
         let term = deciding_term(&self.plan, &paths);
@@ -46,10 +45,21 @@ impl Ranker {
         self.bucket = Some(BucketWork::new(docs, evaluator, wanted, self.plan.one_per_group, self.leading_sorts));
     }
 
-    /// Leaves out the bucket, which is below the least score, and with it all that come behind it in its group.
+    /// Whether a bucket is below the least score, so that it need not be ranked. Those around it, of fewer rules, must then reach into the
+    /// page, if only by the documents of this partition.
+    pub(super) fn drops(&self, bucket: &CoarseBucket) -> bool {
+        let (Some(best), Some(least), Some(work)) = (&self.best_scores, &self.plan.least_score, &self.group) else {
+            return false;
+        };
+        let by_words = bucket.words.is_some() && bucket.typos.is_some();
+        let reaches = |is_around: bool, len: u64| !is_around || len >= least.in_front;
+        best.is_below(bucket)
+            && reaches(self.leading_sorts > 0, work.group.docs.len())
+            && reaches(by_words, work.words_len)
+    }
+
+    /// Leaves out such a bucket, and with it all that come behind it in its group: these are below by their dropped terms or typos alone.
     pub(super) fn drop_rest(&mut self, bucket: CoarseBucket) {
-        // These tell the scale of buckets with fewer typos, in all partitions.
-        self.note_used_paths(&bucket);
         let Some(work) = &mut self.group else { return };
         let costs: Costs = bucket.words.into_iter().chain(bucket.typos).collect();
         let rules = self.leading_sorts + costs.len();
@@ -109,7 +119,7 @@ impl Ranker {
     }
 
     /// Tells which paths the documents use that lack as many terms as those of `bucket`: each the first it satisfies.
-    fn note_used_paths(&mut self, bucket: &CoarseBucket) {
+    pub(super) fn note_used_paths(&mut self, bucket: &CoarseBucket) {
         let Some(work) = &mut self.group else { return };
         let (Some(words), Some(walker)) = (bucket.words, &mut work.words) else { return };
         if words < work.words_next {
@@ -123,7 +133,7 @@ impl Ranker {
                 break;
             }
         }
-        work.words_next = words + 1;
+        (work.words_next, work.words_len) = (words + 1, docs.len());
         for (path, with) in self.visit(words, false, None, &docs) {
             if !docs.is_disjoint(&with) {
                 docs -= with;

@@ -129,8 +129,10 @@ impl<'f> Federation<'f> {
 
     fn gather(&self, query: usize) -> Gather<'f> {
         let (_, access) = self.of(query);
-        let has_facets = self.request.indexes[self.request.queries[query].index].facets.is_some();
-        Gather::new(&access.index, &self.requests[query], access.ask, self.pacer).with_facets(has_facets)
+        let queries = &self.request.queries;
+        let has_facets = self.request.indexes[queries[query].index].facets.is_some();
+        Gather::new(&access.index, &self.requests[query], access.ask, self.pacer)
+            .showing_kept(has_facets || queries.len() > 1)
     }
 
     /// All queries in order, with the hits of each scored.

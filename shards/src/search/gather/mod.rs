@@ -105,8 +105,9 @@ pub(super) struct Gather<'g> {
     deadline: Duration,
     /// What is searched by, in place of the words.
     vector: Option<VectorQuery>,
-    /// Whether facets are counted of the documents that are met first: those of distinct groups, too, are then told by their order.
-    counts_facets: bool,
+    /// Whether it shows which documents of distinct groups stay, and not only how many: facets are counted of these, or they are
+    /// joined with those of another search.
+    shows_kept: bool,
 }
 
 impl<'g> Gather<'g> {
@@ -118,13 +119,13 @@ impl<'g> Gather<'g> {
         pacer: &'g dyn Pacer,
     ) -> Self {
         let cutoff = Duration::from_millis(index.settings.search_cutoff_ms.unwrap_or(CUTOFF_MS));
-        let counts_facets = request.facets.is_some();
-        Self { index, request, ask, pacer, deadline: pacer.now() + cutoff, vector: None, counts_facets }
+        let shows_kept = request.facets.is_some();
+        Self { index, request, ask, pacer, deadline: pacer.now() + cutoff, vector: None, shows_kept }
     }
 
-    /// The same search, of which others count facets if these are `counted`.
-    pub(super) fn with_facets(self, counted: bool) -> Self {
-        Self { counts_facets: self.counts_facets || counted, ..self }
+    /// The same search, for one who shows which documents of distinct groups stay.
+    pub(super) fn showing_kept(self, shows_kept: bool) -> Self {
+        Self { shows_kept: self.shows_kept || shows_kept, ..self }
     }
 
     /// The same search by a vector in place of the words.

@@ -9,7 +9,7 @@ use crate::facets::distribution::{FacetCounts, FacetPlan};
 use crate::facets::sort::SortBy as CriterionBy;
 use crate::format::FormatPlan;
 use crate::query::QueryGraph;
-use crate::rank::{RankPlan, Rule, RuleList, SortBy};
+use crate::rank::{LeastScore, RankPlan, Rule, RuleList, SortBy};
 use crate::runtime::steps::doing;
 use crate::search::answer::{FacetAnswer, SearchError};
 use crate::search::ask::unexpected;
@@ -24,6 +24,8 @@ use crate::search::plan;
 const DISTINCT_SURPLUS: usize = 4;
 /// So many times as many are ranked when too few reach a threshold: mostly because very few or none do.
 const THRESHOLD_SURPLUS: usize = 16;
+/// No more times as many are, whatever share of those ranked before stays.
+const TIMES_MAX: usize = 64;
 /// Pages that end behind this document are fetched when it is known what is on them.
 const HITS_AHEAD_MAX: u64 = 60;
 
@@ -119,8 +121,7 @@ impl Gather<'_> {
         limit: u64,
     ) -> Result<Ranked, SearchError> {
         let (may_show, pins) = (self.first_may_show(&graph, offset), find_pins(self.ask, &self.request.pins).await?);
-        // Facets are those of the documents that are met first.
-        if may_show && !self.counts_facets {
+        if may_show && !self.shows_kept {
             let (ranked, several_groups) =
                 self.ranked_as(graph.clone(), (format, &pins), (offset, limit), Demand::default()).await?;
             // Of documents of one group each, any may stand for it: as many groups are met.
@@ -205,9 +206,10 @@ impl Gather<'_> {
             }
             question = ranked.question.clone();
             question.count_groups = false;
+            let times = times_as_many(page_end, ranked.docs.len()).max(surplus);
             ranked.free(self.pacer).await;
             let plan = Arc::make_mut(&mut question.plan);
-            plan.wanted = plan.wanted.saturating_mul(surplus);
+            plan.wanted = plan.wanted.saturating_mul(times);
             question.time_left = self.time_left();
         }
     }
@@ -349,8 +351,10 @@ impl Gather<'_> {
         plan.one_per_group =
             is_distinct && !has_threshold && self.vector.is_none() && !(demand.first_shows && offset > 0);
         plan.whole_buckets = is_distinct && !plan.rules.rules.is_empty();
-        // In front of a page, documents may count by fewer rules than were looked at.
-        plan.least_score = self.threshold(&plan.graph).filter(|_| plan.is_by_rules() && offset == 0 && page_end > 0);
+        // How far a bucket reaches is not known where documents of groups are left out.
+        let may_drop = plan.is_by_rules() && page_end as u64 > offset && (offset == 0 || !is_distinct);
+        let threshold = self.threshold(&plan.graph).filter(|_| may_drop);
+        plan.least_score = threshold.map(|score| LeastScore { score, in_front: offset });
         plan
     }
 
@@ -370,6 +374,12 @@ impl Gather<'_> {
             count => Some(0..end.min(end.div_ceil(count) + 4)),
         }
     }
+}
+
+/// How many times as many documents should be ranked when only `kept` of those that were stay and `wanted` should.
+fn times_as_many(wanted: usize, kept: usize) -> usize {
+    let times = wanted.saturating_add(wanted / 4) / kept.max(1) + 1;
+    if kept > 0 { times.min(TIMES_MAX) } else { 1 }
 }
 
 /// The counts of all partitions together.
