@@ -55,8 +55,7 @@ pub async fn federated_search(
     let requests: Vec<SearchRequest> = request.queries.iter().map(|query| planned(query, request)).collect();
     let federation = Federation { access, request, requests: &requests, pacer };
     let mut ranked = federation.ranked().await?;
-    let merged = federation.merged(&mut ranked).await;
-    let (kept, dropped) = federation.without_repeats(merged).await?;
+    let (kept, dropped) = federation.merged(&mut ranked).await?;
     let (total, facets) = federation.totals(&ranked).await?;
     let (page, values) = federation.page(kept, &ranked).await;
     let hits = federation.fetch(&ranked, &page).await?;
@@ -222,30 +221,84 @@ impl<'f> Federation<'f> {
         asked.filter_map(|(ranked, query)| Some((query.position, ranked.vector.as_ref()?.to_vec()))).collect()
     }
 
-    /// All hits in one list: of each index the documents that its queries found, each once, then all indexes.
-    async fn merged(&self, ranked: &mut [RankedQuery]) -> Vec<Entry> {
-        let limit = self.request.page.first().saturating_add(self.request.page.count());
-        let mut of_indexes = Vec::with_capacity(self.access.len());
+    /// The hits of all pages up to the one asked for.
+    fn page_end(&self) -> usize {
+        self.request.page.first().saturating_add(self.request.page.count())
+    }
+
+    /// All hits in one list, without those that share a value of the distinct field with one before them. Of each index these are
+    /// looked for until enough hits are left for the page, of all indexes together to the end. Gives the hits kept and those dropped.
+    async fn merged(&self, ranked: &mut [RankedQuery]) -> Result<(Vec<KeptHit>, Vec<DroppedHit>), FederatedError> {
+        let (mut entries, mut values, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
         for (index, access) in self.access.iter().enumerate() {
-            let queries = ranked.iter_mut().zip(&self.request.queries).filter(|(_, query)| query.index == index);
-            let lists = queries.map(|(ranked, _)| std::mem::take(&mut ranked.entries)).collect();
-            let mut seen: AHashSet<DocId> = AHashSet::new();
             let total_max = usize::try_from(access.index.settings.pagination.max_total_hits).unwrap_or(usize::MAX);
-            let mut entries = Vec::new();
-            let mut merging = merge(lists);
-            for entry in merging.by_ref().filter(|entry| seen.insert(entry.doc)).take(limit.min(total_max)) {
-                entries.push(entry);
-                pause(self.pacer).await;
+            let limit = self.page_end().min(total_max);
+            // Others take the places of those that are dropped.
+            let wanted = if self.request.distinct.is_some() { usize::MAX } else { limit };
+            let found = self.of_index(index, ranked, wanted).await;
+            let fields = match &self.request.distinct {
+                Some(distinct) => self.values(index, distinct, &found).await?,
+                None => vec![FieldValues::new(); found.len()],
+            };
+            let hits = found.into_iter().zip(fields).map(|(entry, values)| KeptHit { entry, values });
+            let (mut own, mut of_own) = (Vec::new(), Vec::new());
+            for (at, hit) in self.without_repeats(hits, limit, &mut dropped).await.into_iter().enumerate() {
+                own.push(hit.entry);
+                of_own.push(hit.values);
+                pause_at(at, HITS_PER_LOOK, self.pacer).await;
             }
-            free_in_steps(merging.into_rest(), self.pacer).await;
-            of_indexes.push(entries);
+            entries.push(own);
+            values.push(of_own.into_iter());
         }
-        let mut merged = Vec::with_capacity(of_indexes.iter().map(Vec::len).sum());
-        for (at, entry) in merge(of_indexes).enumerate() {
-            merged.push(entry);
+        // The hits of an index leave in its order.
+        let hits = merge(entries).map(|entry| {
+            let values = values[self.request.queries[entry.query].index].next().unwrap_or_default();
+            KeptHit { entry, values }
+        });
+        let kept = self.without_repeats(hits, usize::MAX, &mut dropped).await;
+        Ok((kept, dropped))
+    }
+
+    /// The documents that the queries of one index found, each once, in order.
+    async fn of_index(&self, index: usize, ranked: &mut [RankedQuery], limit: usize) -> Vec<Entry> {
+        let queries = ranked.iter_mut().zip(&self.request.queries).filter(|(_, query)| query.index == index);
+        let lists = queries.map(|(ranked, _)| std::mem::take(&mut ranked.entries)).collect();
+        let mut seen: AHashSet<DocId> = AHashSet::new();
+        let (mut entries, mut merging) = (Vec::new(), merge(lists));
+        for entry in merging.by_ref().filter(|entry| seen.insert(entry.doc)).take(limit) {
+            entries.push(entry);
+            pause(self.pacer).await;
+        }
+        free_in_steps(merging.into_rest(), self.pacer).await;
+        entries
+    }
+
+    /// Drops hits that share a value of the distinct field with one before them, until `limit` hits are kept: these are given.
+    async fn without_repeats(
+        &self,
+        hits: impl Iterator<Item = KeptHit>,
+        limit: usize,
+        dropped: &mut Vec<DroppedHit>,
+    ) -> Vec<KeptHit> {
+        let (mut kept, mut taken) = (Vec::new(), AHashSet::<FieldValue>::new());
+        let mut hits = hits.enumerate();
+        while kept.len() < limit
+            && let Some((at, hit)) = hits.next()
+        {
             pause_at(at, HITS_PER_LOOK, self.pacer).await;
+            // Without a distinct field there are none.
+            let own = hit.values.first().map_or(&[][..], |(_, values)| values);
+            if own.iter().any(|value| taken.contains(value)) {
+                let index = self.request.queries[hit.entry.query].index;
+                dropped.push(DroppedHit { index, values: hit.values });
+                continue;
+            }
+            taken.extend(own.iter().cloned());
+            kept.push(hit);
         }
-        merged
+        free_in_steps(hits, self.pacer).await;
+        free_in_steps(taken, self.pacer).await;
+        kept
     }
 
     /// The hits at fixed places, in the order of these; where all else is equal, that of an earlier query first.
@@ -263,41 +316,13 @@ impl<'f> Federation<'f> {
         pins.into_iter().map(|(pin, entry)| (pin.position, entry)).collect()
     }
 
-    /// Drops the hits that share a value of the distinct field with one before them. Gives those kept and those dropped.
-    async fn without_repeats(&self, merged: Vec<Entry>) -> Result<(Vec<KeptHit>, Vec<DroppedHit>), FederatedError> {
-        let mut values = Vec::with_capacity(self.access.len());
-        if let Some(distinct) = &self.request.distinct {
-            for index in 0..self.access.len() {
-                values.push(self.values(index, distinct, &merged).await?.into_iter());
-            }
-        }
-        let (mut kept, mut dropped, mut taken) = (Vec::new(), Vec::new(), AHashSet::<FieldValue>::new());
-        for (at, entry) in merged.into_iter().enumerate() {
-            pause_at(at, HITS_PER_LOOK, self.pacer).await;
-            let index = self.request.queries[entry.query].index;
-            let found: FieldValues = match values.get_mut(index) {
-                Some(values) => values.next().ok_or_else(unexpected)?,
-                None => Vec::new(),
-            };
-            let own = found.first().map_or(&[][..], |(_, values)| values);
-            if own.iter().any(|value| taken.contains(value)) {
-                dropped.push(DroppedHit { index, values: found });
-                continue;
-            }
-            taken.extend(own.iter().cloned());
-            kept.push(KeptHit { entry, values: found });
-        }
-        free_in_steps(taken, self.pacer).await;
-        Ok((kept, dropped))
-    }
-
     /// What stands on the page, hits at fixed places among the others, each with its values. All pages up to the one asked for
     /// where another instance merges them.
     async fn page(&self, kept: Vec<KeptHit>, ranked: &[RankedQuery]) -> (Vec<Entry>, Vec<FieldValues>) {
         let request = self.request;
         let pins = self.pins(ranked).into_iter().map(|(place, entry)| (place, KeptHit { entry, values: Vec::new() }));
         let mut list = placed(kept, pins);
-        let end = request.page.first().saturating_add(request.page.count());
+        let end = self.page_end();
         let first = if request.role == FederatedRole::Whole { request.page.first() } else { 0 };
         let (mut page, mut values) = (Vec::new(), Vec::new());
         for (at, kept) in list.by_ref().take(end).enumerate() {
@@ -355,10 +380,9 @@ impl<'f> Federation<'f> {
     }
 
     /// For each hit of one index, in order, its values of the distinct field, then of the facets of that index.
-    async fn values(&self, index: usize, distinct: &str, merged: &[Entry]) -> Result<Vec<FieldValues>, SearchError> {
+    async fn values(&self, index: usize, distinct: &str, hits: &[Entry]) -> Result<Vec<FieldValues>, SearchError> {
         let access = &self.access[index];
-        let own = merged.iter().filter(|entry| self.request.queries[entry.query].index == index);
-        let docs: Vec<(DocId, ())> = own.map(|entry| (entry.doc, ())).collect();
+        let docs: Vec<(DocId, ())> = hits.iter().map(|entry| (entry.doc, ())).collect();
         let facets = self.facet_plan(index).into_iter().flat_map(|plan| plan.facets).map(|facet| facet.name);
         let mut paths = vec![distinct.to_owned()];
         paths.extend(facets.filter(|name| name != distinct));

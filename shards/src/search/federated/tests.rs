@@ -225,4 +225,20 @@ proptest! {
         let FederatedFacets::ByIndex(facets) = &answer.facets else { panic!("facets were asked for") };
         prop_assert_eq!(facets[0].1.distribution_json(), alone.facets.expect("as before").distribution);
     }
+
+    /// Hits that are dropped make room for others: a page is the beginning of a longer one, and what was dropped behind it still counts.
+    #[test]
+    fn dropped_hits_make_room(documents in documents(), texts in (0..4usize, 0..4usize), limit in 0..7u64) {
+        let indexes = [MemIndex::new(&settings(), &documents, 2)];
+        let asked = [(0, texts.0, 8), (0, texts.1, 8)];
+        let found = |limit| {
+            let page = PageRequest::Window { offset: 0, limit };
+            let request = FederatedRequest { distinct: Some("g".into()), ..request(queries(&asked, None), page, 1) };
+            let answer = federated(&indexes, &request);
+            (array(&answer.hits), answer.total)
+        };
+        let ((some, total), (all, total_of_all)) = (found(limit), found(100));
+        prop_assert_eq!(&some[..], &all[..all.len().min(limit as usize)]);
+        prop_assert!(total >= total_of_all);
+    }
 }
