@@ -130,3 +130,37 @@ fn a_threshold_only_leaves_out_what_scores_less() {
         });
     }
 }
+
+/// Without words nothing is below a threshold. With an exact total it has the order walked to its end all the same, which shows in
+/// the facets: of each distinct group they count the document that comes first in the order, not by its number.
+#[test]
+fn a_threshold_has_the_order_walked_to_its_end() {
+    for partitions in [1, 3] {
+        let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+        run(&disk, 3, 1, config(Some(partitions), 0), move |bench| async move {
+            let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+            let settings = Settings {
+                sortable_attributes: ["n".to_owned()].into(),
+                filterable_attributes: ["g", "id"].map(|name| FilterableRule::Name(name.into())).to_vec(),
+                ..Settings::default()
+            };
+            let batch = batch(vec![add(Method::Replace, &json!(documents()))]);
+            let (view, _) = bench.batch(&view, Batch { settings: Some(Arc::new(settings)), ..batch }).await;
+            let facets = async |hits_per_page, threshold| {
+                let request = SearchRequest {
+                    page: PageRequest::Numbered { page: 1, hits_per_page },
+                    distinct: Some("g".into()),
+                    facets: Some(vec!["id".into()]),
+                    ranking_score_threshold: threshold,
+                    ..request("", &["n:desc"], MatchingStrategy::Last)
+                };
+                let answer = bench.engine.search(&view, request).await.unwrap();
+                (answer.total, String::from_utf8(answer.facets.unwrap().distribution).unwrap())
+            };
+            let (in_order, by_number) = (facets(1000, None).await, facets(1, None).await);
+            assert_eq!(facets(1, Some(0.5)).await, in_order);
+            assert_eq!(in_order.0, by_number.0);
+            assert_ne!(in_order, by_number);
+        });
+    }
+}

@@ -137,7 +137,10 @@ impl Gather<'_> {
     /// Whether an answer may depend on which document of a distinct group is met first in front of the page, or behind it.
     fn first_may_show(&self, graph: &QueryGraph, offset: u64) -> bool {
         let (request, settings) = (self.request, self.index.settings);
+        // With an exact total a threshold, though nothing is below it, has the order walked to its end.
+        let is_walked = request.page.is_exact() && self.shows_kept && request.ranking_score_threshold.is_some();
         (offset > 0 || request.page.is_exact())
+            && !is_walked
             && self.threshold(graph).is_none()
             && self.vector.is_none()
             && plan::distinct_field(request, settings).is_some()
@@ -168,11 +171,11 @@ impl Gather<'_> {
             page: (offset, limit),
             exact: walks_all,
             page_only: demand.page_only,
-            passes_over: plan.is_by_rules() && (first_shows || threshold.is_some()),
+            passes_over: plan.is_by_rules() && (first_shows || self.request.ranking_score_threshold.is_some()),
         };
         // Where sort rules take part, others above the threshold may come behind one below it.
         let may_need_more = is_distinct || limits.threshold.is_some() && limits.sorted;
-        let surplus = if is_distinct { DISTINCT_SURPLUS } else { THRESHOLD_SURPLUS };
+        let surplus = if limits.threshold.is_some() { THRESHOLD_SURPLUS } else { DISTINCT_SURPLUS };
         let filter = self.request.filter.clone().map(Arc::new);
         let mut question = RankQuestion {
             pinned: Arc::new(pins.iter().map(|pin| pin.doc).collect()),
@@ -379,7 +382,7 @@ impl Gather<'_> {
 /// How many times as many documents should be ranked when only `kept` of those that were stay and `wanted` should.
 fn times_as_many(wanted: usize, kept: usize) -> usize {
     let times = wanted.saturating_add(wanted / 4) / kept.max(1) + 1;
-    if kept > 0 { times.min(TIMES_MAX) } else { 1 }
+    if kept > 0 { times.min(TIMES_MAX) } else { TIMES_MAX }
 }
 
 /// The counts of all partitions together.
