@@ -134,7 +134,7 @@ impl<'a> Scorer<'a> {
     /// The score that documents go by which no rule can place: the worst that the first rule over the graph can give.
     pub fn lost(&self) -> f64 {
         let first = self.plan.rules.rules.iter().find(|rule| rule.is_graph());
-        1.0 / f64::from(first.map_or(1, |rule| self.scale(*rule, &self.whole)))
+        1.0 / f64::from(first.map_or(1, |rule| self.first_scale(*rule)))
     }
 
     /// The scale of the first rule over the graph.

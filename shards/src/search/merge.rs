@@ -175,7 +175,7 @@ async fn merge_walked(
 ) -> Ranked {
     let plan = &*question.plan;
     let shown = replies.iter_mut().map(|reply| std::mem::take(&mut reply.shown)).collect();
-    let mut below = Below::new(plan, &mut replies);
+    let mut below = Below::new(&mut replies);
     let (all, facts) = ordered(plan, replies, limits.by_groups, pacer).await;
     let scorer = Scorer::new(plan, &facts);
     let mut taken: AHashSet<GroupValue> = AHashSet::new();
@@ -215,6 +215,7 @@ async fn merge_walked(
     if reached_end {
         any_below |= below.take_before(plan, None, &mut removed.dropped, pacer).await;
     }
+    below.free(pacer).await;
     removed.only_kept = any_below && !limits.sorted && reached_end;
     // What is left when time runs out follows as if it had been placed.
     removed.lost = reached_end && if expired { any_below } else { lost_below };

@@ -99,6 +99,8 @@ pub struct Ranker {
     /// Where a least score is wanted.
     best_scores: Option<BestScores>,
     dropped: Vec<DroppedBucket>,
+    /// All documents of these.
+    dropped_docs: RoaringBitmap,
     facts: ScoreFacts,
     profiles: AHashSet<u64>,
     /// Documents that surely are of a taken group, as far as they are kept out of reading.
@@ -171,6 +173,7 @@ impl Ranker {
             taken: Taken::default(),
             best_scores,
             dropped: Vec::new(),
+            dropped_docs: RoaringBitmap::new(),
             facts: ScoreFacts::default(),
             profiles: AHashSet::new(),
             excluded: RoaringBitmap::new(),
@@ -321,8 +324,7 @@ impl Ranker {
         if expired && self.out.len() < wanted {
             let ranked: RoaringBitmap =
                 self.out.docs.iter().map(|ranked| ranked.doc.local(self.partition_count).0).collect();
-            let mut rest = &*self.candidates - ranked - &self.passed;
-            self.dropped.iter().for_each(|bucket| rest -= &bucket.docs);
+            let rest = &*self.candidates - ranked - &self.passed - &self.dropped_docs;
             let costs: Costs = self.plan.rules.rules.iter().filter(|rule| rule.is_graph()).map(|_| 0).collect();
             let sorts = vec![SortValue::Missing; self.plan.rules.sorts.len()];
             let rest: Vec<u32> = rest.iter().take(wanted - self.out.len()).collect();
@@ -336,8 +338,8 @@ impl Ranker {
             }
         }
         let lost = if self.plan.scores { self.lost().len() } else { 0 };
-        let dropped: u64 = self.dropped.iter().map(|bucket| bucket.docs.len()).sum();
-        let complete = complete || (expired && self.out.len() as u64 + dropped == self.candidates.len());
+        let met = self.out.len() as u64 + self.dropped_docs.len();
+        let complete = complete || (expired && met == self.candidates.len());
         let Order { mut docs, mut values } = self.out;
         docs.truncate(wanted);
         values.truncate(wanted);

@@ -69,6 +69,7 @@ impl Ranker {
         if bucket.words.is_some() {
             docs |= work.coarse.take_rest();
         }
+        self.dropped_docs |= &docs;
         let first = RankedDoc { doc: self.global(doc), costs, sorts, skipped: false };
         self.dropped.push(DroppedBucket { first, rules, docs });
     }
