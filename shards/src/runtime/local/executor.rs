@@ -248,7 +248,8 @@ impl Executor {
             if now >= until {
                 break;
             }
-            std::hint::spin_loop();
+            // Whoever waits for the processor, perhaps the client that this core has just answered, has it meanwhile.
+            std::thread::yield_now();
         }
         self.shared.asleep.store(true, Ordering::Relaxed);
         // Pairs with the fence in `Shared::push`.
