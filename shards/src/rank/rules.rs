@@ -1,6 +1,7 @@
 //! Determines which rules order the documents of a search.
 
 use super::plan::SortBy;
+use crate::query::QueryGraph;
 use crate::search::MatchingStrategy;
 use crate::settings::Settings;
 
@@ -86,6 +87,13 @@ impl RuleList {
             }
         }
         list
+    }
+
+    /// Whether there may be documents that no rule can place: where terms are dropped but not by the first rule that reads the graph, it
+    /// places only documents with all terms.
+    pub fn may_leave_unplaced(&self, graph: &QueryGraph) -> bool {
+        let first = self.rules.iter().find(|rule| rule.is_graph());
+        first.is_some_and(|rule| *rule != Rule::Words) && graph.drop_ranks.iter().any(Option::is_some)
     }
 
     fn push(&mut self, rule: Rule) {

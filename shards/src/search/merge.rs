@@ -95,6 +95,8 @@ pub(super) struct Removed {
     pub values: Arc<AHashSet<GroupValue>>,
     /// Documents below the threshold, and further members of groups.
     pub dropped: Vec<DocId>,
+    /// Documents that stay but are not returned, as no rule can place them.
+    pub unplaced: Vec<DocId>,
     /// Whether everything that was not ranked, but could have been, is below the threshold too.
     pub only_kept: bool,
     /// Whether documents that no rule can place are left out as well: those met at the end of the order, below the threshold.
@@ -273,10 +275,16 @@ fn order(plan: &RankPlan, a: &RankedDoc, b: &RankedDoc) -> Ordering {
     }
 }
 
-/// Goes on, behind the page, with documents in the order of their numbers: these replies are of all of them.
-pub(super) async fn merge_rest(ranked: &mut Ranked, plan: &RankPlan, replies: Vec<RankedReply>, pacer: &dyn Pacer) {
+/// Goes on with documents in the order of their numbers: behind the page, or with those that no rule can place where it is not
+/// filled. These replies are of all of them.
+pub(super) async fn merge_rest(
+    ranked: &mut Ranked,
+    plan: &RankPlan,
+    (replies, is_filled): (Vec<RankedReply>, bool),
+    pacer: &dyn Pacer,
+) {
     let (all, _) = ordered(plan, replies, true, pacer).await;
-    let Removed { values, dropped, .. } = &mut ranked.removed;
+    let Removed { values, dropped, unplaced, .. } = &mut ranked.removed;
     let mut met: AHashSet<DocId> = AHashSet::with_capacity(ranked.docs.len() + dropped.len());
     for (at, doc) in ranked.docs.iter().map(|kept| kept.doc).chain(dropped.iter().copied()).enumerate() {
         if at % DOCS_PER_LOOK == 0 {
@@ -295,9 +303,13 @@ pub(super) async fn merge_rest(ranked: &mut Ranked, plan: &RankPlan, replies: Ve
         if groups.iter().any(|group| taken.contains(group)) {
             dropped.push(doc.doc);
             ranked.total -= 1;
-        } else {
-            taken.extend(groups);
+            continue;
+        }
+        taken.extend(groups);
+        if is_filled {
             ranked.docs.push(doc);
+        } else {
+            unplaced.push(doc.doc);
         }
     }
 }

@@ -79,7 +79,8 @@ async fn ask_to_narrow(
 
 /// What each partition is told of a search.
 pub(super) async fn questions(ranked: &Ranked, partitions: u16, pacer: &dyn Pacer) -> Vec<NarrowQuestion> {
-    let kept = split(ranked.docs.iter().map(|hit| hit.doc), partitions, pacer).await;
+    let staying = ranked.docs.iter().map(|hit| hit.doc).chain(ranked.removed.unplaced.iter().copied());
+    let kept = split(staying, partitions, pacer).await;
     let dropped = split(ranked.removed.dropped.iter().copied(), partitions, pacer).await;
     let question = |(kept, dropped)| NarrowQuestion {
         ranked: ranked.question.clone(),

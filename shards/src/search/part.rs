@@ -237,7 +237,7 @@ async fn rank(
         None => FacetCounts::default(),
     });
     doing("group counts");
-    let groups = match question.distinct.as_deref().filter(|_| question.count_groups && ranker.lost().is_empty()) {
+    let groups = match question.distinct.as_deref().filter(|_| question.count_groups) {
         // Where there is one partition nobody asks which groups these are.
         Some(field) => {
             let notes = partition.place().1 > 1;

@@ -150,6 +150,37 @@ fn lost_documents_go_below_the_worst_score() {
     assert_eq!(totals(settings, documents, requests), [4, 4, 2, 1, 1]);
 }
 
+/// In an exact total, documents that no rule can place count once for each distinct group, told apart by number behind those that are
+/// placed.
+#[test]
+fn lost_documents_count_by_group() {
+    let documents = [
+        ("part", json!("a"), json!(["a"])),
+        ("part", json!("a"), json!(["a", "b"])),
+        ("part tight", json!("c"), json!(["c"])),
+        ("part", json!("b"), json!(["b"])),
+        ("part", json!("c"), json!(["c", "d"])),
+        ("part", json!("d"), json!(["d"])),
+        ("part", json!(null), json!([])),
+    ];
+    let documents = documents.into_iter().enumerate();
+    let documents = documents.map(|(id, (text, one, many))| json!({"id": id, "text": text, "one": one, "many": many}));
+    let settings = Settings {
+        ranking_rules: vec!["attributeRank".into(), "words".into()],
+        filterable_attributes: ["one", "many"].map(|name| FilterableRule::Name(name.into())).to_vec(),
+        ..Settings::default()
+    };
+    let request = |field: &str, page, hits_per_page| SearchRequest {
+        query: Some("part tight".into()),
+        page: PageRequest::Numbered { page, hits_per_page },
+        distinct: Some(field.to_owned()),
+        ..SearchRequest::default()
+    };
+    let pages = [(1, 20), (2, 3), (1, 0), (1, 1)];
+    let requests = ["one", "many"].into_iter().flat_map(|field| pages.map(|(page, size)| request(field, page, size)));
+    assert_eq!(totals(settings, documents.collect(), requests.collect()), [5; 8]);
+}
+
 /// Which term goes first follows from how often terms occur where the search looks.
 #[test]
 fn terms_are_as_frequent_as_in_the_fields_searched() {

@@ -192,8 +192,7 @@ impl Ranker {
     /// The candidates that no rule can place: where terms are dropped but not by the first rule that reads the graph, only
     /// documents with all terms are ranked. The others are not returned, though they count among the candidates.
     pub fn lost(&self) -> RoaringBitmap {
-        let first = self.plan.rules.rules.get(self.leading_sorts);
-        if matches!(first, None | Some(Rule::Words)) {
+        if !self.plan.rules.may_leave_unplaced(&self.plan.graph) {
             return RoaringBitmap::new();
         }
         let mut whole = Coarse::new(self.plan.clone(), self.node_docs.clone(), self.candidates.clone(), false, false);

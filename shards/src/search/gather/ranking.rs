@@ -121,10 +121,11 @@ impl Gather<'_> {
         limit: u64,
     ) -> Result<Ranked, SearchError> {
         let (may_show, pins) = (self.first_may_show(&graph, offset), find_pins(self.ask, &self.request.pins).await?);
-        if may_show && !self.shows_kept {
+        if may_show && !self.shows_kept && !self.counts_unplaced(&graph) {
             let (ranked, several_groups) =
                 self.ranked_as(graph.clone(), (format, &pins), (offset, limit), Demand::default()).await?;
-            // Of documents of one group each, any may stand for it: as many groups are met.
+            // Of documents of one group each, any may stand for it: as many groups are met. Of those that are in no order nothing is
+            // known.
             if !several_groups {
                 return Ok(ranked);
             }
@@ -147,6 +148,14 @@ impl Gather<'_> {
             && !plan::rules(request, settings, graph).rules.is_empty()
     }
 
+    /// Whether documents that no rule can place are counted by their groups.
+    fn counts_unplaced(&self, graph: &QueryGraph) -> bool {
+        let (request, settings) = (self.request, self.index.settings);
+        let is_counted = request.page.is_exact() && self.threshold(graph).is_none() && self.vector.is_none();
+        let is_distinct = plan::distinct_field(request, settings).is_some();
+        is_counted && is_distinct && plan::rules(request, settings, graph).may_leave_unplaced(graph)
+    }
+
     /// Ranks, and tells besides whether documents in several groups were met: then groups cannot be counted without an order.
     async fn ranked_as(
         &self,
@@ -159,6 +168,8 @@ impl Gather<'_> {
         let distinct = plan::distinct_field(self.request, self.index.settings);
         let is_distinct = distinct.is_some();
         let threshold = self.threshold(&graph);
+        // Groups that were counted without an order are those of all documents.
+        let counts_unplaced = !demand.counts_groups && self.counts_unplaced(&graph);
         let narrows = is_distinct || threshold.is_some();
         let facets = self.facet_plan();
         let (first_shows, walks_all) = (demand.first_shows, self.walks_all(demand));
@@ -199,8 +210,12 @@ impl Gather<'_> {
             }
             let is_filled = ranked.docs.len() >= page_end || ranked.unwanted;
             if is_filled || is_complete || !may_need_more {
-                if is_filled && self.request.page.is_exact() && first_shows {
-                    Box::pin(self.take_rest(&mut ranked)).await?;
+                let counts_rest = match is_filled {
+                    true => first_shows && self.request.page.is_exact(),
+                    false => counts_unplaced,
+                };
+                if counts_rest {
+                    Box::pin(self.take_rest(&mut ranked, is_filled)).await?;
                 }
                 if narrows && !demand.counts_groups {
                     Box::pin(self.count_narrowed(&mut ranked, facets.as_ref())).await?;
@@ -283,15 +298,16 @@ impl Gather<'_> {
         Ok(replies)
     }
 
-    /// Tells apart the groups of the documents behind the page, for a total that is exact. They are not ranked, but come by number.
-    async fn take_rest(&self, ranked: &mut Ranked) -> Result<(), SearchError> {
+    /// Tells apart the groups of the documents behind the page, or of those that no rule can place, for a total that is exact. They are
+    /// not ranked, but come by number.
+    async fn take_rest(&self, ranked: &mut Ranked, is_filled: bool) -> Result<(), SearchError> {
         let mut question = ranked.question.clone();
         let plan = Arc::make_mut(&mut question.plan);
         plan.rules = RuleList::default();
         (plan.wanted, plan.whole_buckets, plan.one_per_group, plan.scores) = (usize::MAX, false, true, false);
         (question.facets, question.show) = (None, None);
         let replies = self.ask_to_rank(&question).await?;
-        merge_rest(ranked, &question.plan, replies, self.pacer).await;
+        merge_rest(ranked, &question.plan, (replies, is_filled), self.pacer).await;
         Ok(())
     }
 
