@@ -87,18 +87,21 @@ const TIME_SLICE: Duration = Duration::from_micros(300);
 
 /// Asks for [`TIME_SLICE`]. An older kernel, and one that schedules the thread in another way than by fair shares, goes on as before.
 pub(super) fn ask_for_short_slices() {
+    let Some(found) = scheduling().filter(|found| found.sched_policy == libc::SCHED_OTHER as u32) else { return };
+    let size = std::mem::size_of::<libc::sched_attr>() as u32;
+    let asked = libc::sched_attr { size, sched_runtime: TIME_SLICE.as_nanos() as u64, ..found };
+    // SAFETY: the pointer is to a local of as many bytes as it says, which outlives the call and is only read; 0 means this thread.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const asked, 0) };
+}
+
+/// How the kernel schedules the calling thread; `None` where it does not say.
+fn scheduling() -> Option<libc::sched_attr> {
     // SAFETY: a plain struct of integers, for which zero is a value.
-    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    let mut found: libc::sched_attr = unsafe { std::mem::zeroed() };
     let bytes = std::mem::size_of::<libc::sched_attr>() as u32;
     // SAFETY: the pointer is to a local of as many bytes as told, which outlives the call; 0 means this thread.
-    let failed = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, bytes, 0) };
-    if failed != 0 || attributes.sched_policy != libc::SCHED_OTHER as u32 {
-        return;
-    }
-    attributes.size = bytes;
-    attributes.sched_runtime = TIME_SLICE.as_nanos() as u64;
-    // SAFETY: as above; the call only reads the struct.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    let failed = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut found, bytes, 0) };
+    (failed == 0).then_some(found)
 }
 
 /// A thread as the kernel knows it, while it runs.
@@ -140,17 +143,10 @@ mod tests {
 
     #[test]
     fn short_slices_leave_the_rest_as_it_was() {
-        let attributes = || {
-            // SAFETY: a plain struct of integers, for which zero is a value.
-            let mut found: libc::sched_attr = unsafe { std::mem::zeroed() };
-            let bytes = std::mem::size_of::<libc::sched_attr>() as u32;
-            // SAFETY: the pointer is to a local of as many bytes as told, which outlives the call.
-            unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut found, bytes, 0) };
-            found
-        };
-        let before = attributes();
+        // A kernel that does not say lets nothing be asked for.
+        let Some(before) = scheduling() else { return };
         ask_for_short_slices();
-        let after = attributes();
+        let after = scheduling().expect("it has just said");
         assert_eq!((after.sched_policy, after.sched_nice), (before.sched_policy, before.sched_nice));
         // Unchanged where the kernel knows no slices of threads, or does not let them be set.
         let slices = [before.sched_runtime, TIME_SLICE.as_nanos() as u64];
