@@ -356,7 +356,7 @@ impl FacetSource for PartitionReader {
 }
 
 impl TermSource for PartitionReader {
-    fn documents(&self) -> &RoaringBitmap {
+    fn documents(&self) -> &Rc<RoaringBitmap> {
         &self.memory.documents
     }
 

@@ -19,7 +19,7 @@ use crate::text::textbook::distance;
 #[derive(Default)]
 pub(crate) struct NaiveSource {
     pub fields: FieldsMap,
-    docs: RoaringBitmap,
+    docs: Rc<RoaringBitmap>,
     terms: BTreeMap<String, BTreeMap<u32, BTreeMap<FieldId, Vec<u16>>>>,
     counts: BTreeMap<(u32, FieldId), usize>,
     champions: ChampionLists,
@@ -35,7 +35,7 @@ struct Cursor {
 impl NaiveSource {
     /// Adds a document under a number that is free.
     pub fn add(&mut self, doc: u32, value: &Value, settings: &Settings, cutter: &dyn Cutter) {
-        self.docs.insert(doc);
+        Rc::make_mut(&mut self.docs).insert(doc);
         let mut cursors: BTreeMap<FieldId, Cursor> = BTreeMap::new();
         self.value(doc, "", value, settings, cutter, &mut cursors);
         for (field, cursor) in cursors {
@@ -127,7 +127,7 @@ impl NaiveSource {
 }
 
 impl TermSource for NaiveSource {
-    fn documents(&self) -> &RoaringBitmap {
+    fn documents(&self) -> &Rc<RoaringBitmap> {
         &self.docs
     }
 

@@ -27,7 +27,7 @@ pub struct Reach {
 /// The inverted index of one partition at one epoch. Documents are local numbers.
 pub trait TermSource {
     /// All documents of the partition.
-    fn documents(&self) -> &RoaringBitmap;
+    fn documents(&self) -> &Rc<RoaringBitmap>;
 
     /// The documents that have `term` in any searchable field; empty when none has.
     fn term_docs(&self, term: &str) -> Rc<RoaringBitmap>;

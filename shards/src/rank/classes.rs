@@ -349,7 +349,7 @@ mod tests {
     }
 
     impl TermSource for Watched {
-        fn documents(&self) -> &RoaringBitmap {
+        fn documents(&self) -> &Rc<RoaringBitmap> {
             self.source.documents()
         }
         fn term_docs(&self, term: &str) -> Rc<RoaringBitmap> {

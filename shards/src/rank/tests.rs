@@ -186,7 +186,7 @@ fn rank_all(plan: &Arc<RankPlan>, sources: Vec<NaiveSource>, sorters: Vec<NaiveS
         let within = source.documents().clone();
         let source: Rc<dyn TermSource> = Rc::new(source);
         let node_docs = Rc::new(NodeDocs::new(plan.clone(), source.clone()));
-        let mut ranker = Ranker::new(plan.clone(), source, node_docs, Rc::new(sorter), &within, (number, count));
+        let mut ranker = Ranker::new(plan.clone(), source, node_docs, Rc::new(sorter), within, (number, count));
         while ranker.step() {}
         ranker.finish(false).unwrap()
     };
@@ -344,8 +344,8 @@ fn documents_of_taken_groups_are_not_read() {
     let plan = Arc::new(RankPlan { wanted: 10, one_per_group: true, ..RankPlan::default() });
     let source: Rc<dyn TermSource> = Rc::new(NaiveSource::default());
     let (node_docs, sorter) = (Rc::new(NodeDocs::new(plan.clone(), source.clone())), Rc::new(Grouped::default()));
-    let within = (0..1000).collect();
-    let mut ranker = Ranker::new(plan, source, node_docs, sorter.clone(), &within, (PartitionNo(0), 1));
+    let within = Rc::new((0..1000).collect());
+    let mut ranker = Ranker::new(plan, source, node_docs, sorter.clone(), within, (PartitionNo(0), 1));
     while ranker.step() {}
     let part = ranker.finish(false).unwrap();
     assert_eq!(part.docs.iter().map(|ranked| ranked.doc.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);

@@ -406,13 +406,12 @@ async fn ranker(
         Some(filter) => Some(selected(&**partition, filter, pacer).await?),
         None => None,
     };
-    let within = filtered.as_deref().unwrap_or_else(|| TermSource::documents(&**partition));
+    let within = filtered.unwrap_or_else(|| TermSource::documents(&**partition).clone());
     let sorter = Rc::new(ColumnSorter::new(partition.clone(), question.distinct.clone()));
     let (number, count) = partition.place();
     let own = question.pinned.iter().filter(|doc| doc.partition(count) == number);
-    let pinned = &own.map(|doc| doc.local(count).0).collect::<RoaringBitmap>() & within;
-    let unpinned = (!pinned.is_empty()).then(|| within - &pinned);
-    let within = unpinned.as_ref().unwrap_or(within);
+    let pinned = &own.map(|doc| doc.local(count).0).collect::<RoaringBitmap>() & &*within;
+    let within = if pinned.is_empty() { within } else { Rc::new(&*within - &pinned) };
     let node_docs = prepare(partition, &question.plan, pacer).await;
     doing("candidates");
     let mut ranker =

@@ -85,7 +85,7 @@ struct MemPartition {
 }
 
 impl TermSource for MemPartition {
-    fn documents(&self) -> &RoaringBitmap {
+    fn documents(&self) -> &Rc<RoaringBitmap> {
         TermSource::documents(&self.terms)
     }
     fn term_docs(&self, term: &str) -> Rc<RoaringBitmap> {

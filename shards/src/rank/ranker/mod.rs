@@ -140,16 +140,15 @@ impl Ranker {
         source: Rc<dyn TermSource>,
         node_docs: Rc<NodeDocs>,
         sorter: Rc<dyn SortSource>,
-        within: &RoaringBitmap,
+        within: Rc<RoaringBitmap>,
         (partition, partition_count): (PartitionNo, u16),
     ) -> Box<Self> {
-        let mut docs =
-            if plan.graph.term_count == 0 { within.clone() } else { candidates(&plan.graph, &node_docs, within) };
+        let terms = (plan.graph.term_count > 0).then(|| Rc::new(candidates(&plan.graph, &node_docs, &within)));
+        let mut candidates = terms.unwrap_or(within);
         if !plan.graph.negatives.is_empty() {
-            docs -= node_docs.negatives();
+            *Rc::make_mut(&mut candidates) -= node_docs.negatives();
         }
         let leading_sorts = plan.rules.rules.iter().take_while(|rule| !rule.is_graph()).count();
-        let candidates = Rc::new(docs);
         // Of a distance sort the buckets depend on all documents.
         let drops = plan.geo_rule().is_none_or(|rule| rule > leading_sorts);
         let best_scores = if drops { BestScores::of(&plan) } else { None };

@@ -76,12 +76,12 @@ impl VectorRanking<'_> {
     ///
     /// # Errors
     /// [`SearchError::Partition`] when the partition cannot be read.
-    pub async fn rank(&self, candidates: &RoaringBitmap) -> Result<RankedPart, SearchError> {
+    pub async fn rank(&self, candidates: &Rc<RoaringBitmap>) -> Result<RankedPart, SearchError> {
         let rules = &self.plan.rules.rules;
         let leading = rules.iter().take_while(|rule| **rule != Rule::Vector).count();
         let by_vector = leading < rules.len();
         let mut part = RankedPart { candidates: candidates.len(), ..RankedPart::default() };
-        let mut groups = Groups::new(Rc::new(candidates.clone()));
+        let mut groups = Groups::new(candidates.clone());
         let mut read = 0;
         while part.docs.len() < self.plan.wanted {
             while groups.step(self.plan, self.sorter, leading).map_err(SearchError::Partition)? {
