@@ -252,6 +252,8 @@ impl Work {
         let snapshot = partition.snapshot();
         let graph = Graph { folder, partition, snapshot };
         self.lengths.push(OfLength { graph, draft: None, left: RoaringBitmap::new() });
+        // Even if no vector comes into it: the entry may name a graph that this one replaces.
+        self.dirty = true;
         Ok(self.lengths.len() - 1)
     }
 

@@ -322,6 +322,32 @@ fn embedders_take_vectors_from_documents_and_give_them_back() {
     });
 }
 
+/// Signs are kept in files of their own. Where no vector was left to come into these, the next start once looked for the old ones.
+#[test]
+fn signs_of_no_vectors_are_found_again() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    run(&disk, 1, 2, config(Some(2), 0), |bench| async move {
+        bench.set_embedders(&fake());
+        let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        let change = |settings| Batch { settings: Some(Arc::new(settings)), ..batch(Vec::new()) };
+        let (view, _) = bench.batch(&view, change(settings(false))).await;
+        let documents = json!([
+            {"id": 1, "t": "a", "_vectors": {"given": [1, 2, 3, 4]}},
+            {"id": 2, "t": "b", "_vectors": {"given": null}},
+        ]);
+        let (view, _) = bench.batch(&view, batch(vec![add(Method::Replace, &documents)])).await;
+        let (view, _) = bench.batch(&view, batch(vec![BatchOp::DeleteIds(["1"].iter().collect())])).await;
+        bench.batch(&view, change(settings(true))).await;
+    });
+    run(&disk, 2, 2, config(Some(2), 0), |bench| async move {
+        bench.set_embedders(&fake());
+        let (view, _) = bench.engine.open_index(INDEX).await.unwrap();
+        let documents = json!([{"id": 3, "t": "c", "_vectors": {"given": [1, -2, 3, 4]}}]);
+        let (view, _) = bench.batch(&view, batch(vec![add(Method::Replace, &documents)])).await;
+        assert_eq!(stored(&bench, &view).await[&3]["_vectors"]["given"]["embeddings"], json!([[1.0, 0.0, 1.0, 1.0]]));
+    });
+}
+
 /// A power cut anywhere in a batch: what was committed is there, documents with their vectors, and nothing else is.
 #[test]
 fn a_power_cut_never_parts_documents_from_their_vectors() {
