@@ -92,17 +92,32 @@ impl Engine {
         Ok(())
     }
 
+    /// Takes the partitions back to an epoch, partition 0 before all others: as long as its file may tell that the batch was
+    /// committed, these must have what the batch made durable in them, or the next start would find half of it.
     async fn roll_back(&self, first: Place, count: u16, epoch: Epoch) -> Result<(), EngineError> {
-        let asked = partitions(first, count).map(|place| async move {
+        let abort = |place| async move {
             answer_as!(self.ask_partition(place, PartitionQuestion::Abort(epoch)).await, Answer::Done => ())
-        });
-        all_done(asked).await.map(drop)
+        };
+        abort(first).await?;
+        all_done(partitions(first, count).skip(1).map(abort)).await.map(drop)
     }
 
     /// Removes a layout that is of no use (any more).
     pub(super) async fn discard_layout(&self, first: Place, count: u16) -> Result<(), EngineError> {
         self.forget_layout(first, count).await;
-        Ok(self.runtime.disk().remove_dir_all(&first.folder(&self.config.root)).await?)
+        self.remove_layout(first).await
+    }
+
+    /// Removes the files of a layout. That of partition 0, by which a start tells layouts that were committed, goes first and for
+    /// good: after a power cut in the middle, the rest must not be taken for an index.
+    pub(super) async fn remove_layout(&self, first: Place) -> Result<(), EngineError> {
+        let (disk, folder, file) =
+            (self.runtime.disk(), first.folder(&self.config.root), first.file(&self.config.root));
+        if disk.exists(&file).await? {
+            disk.remove_file(&file).await?;
+            disk.sync_dir(&folder).await?;
+        }
+        Ok(disk.remove_dir_all(&folder).await?)
     }
 
     pub(super) async fn remove_retired(&self, home: &CatalogHome, index: Uuid) -> Result<(), EngineError> {

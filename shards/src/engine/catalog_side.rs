@@ -151,7 +151,7 @@ impl Engine {
         let names = disk.list_dir(&folder).await?;
         let mut layouts: Vec<u32> = names.iter().filter_map(|name| name.strip_prefix('l')?.parse().ok()).collect();
         layouts.sort_unstable_by(|a, b| b.cmp(a));
-        let mut found = None;
+        let (mut found, mut others) = (None, Vec::new());
         for layout in layouts {
             let place = Place { index, layout, partition: PartitionNo(0) };
             if found.is_none() && disk.exists(&place.file(&self.config.root)).await? {
@@ -160,11 +160,19 @@ impl Engine {
                     continue;
                 }
             }
-            disk.remove_dir_all(&place.folder(&self.config.root)).await?;
+            others.push(place);
         }
-        let Some((place, catalog, epoch, record)) = found else { return Err(EngineError::Gone) };
-        let tokenizer = self.tokenizer(&catalog.settings, None).await?;
-        let store_bytes = self.open_partitions(place, &share_of(&catalog, &tokenizer, epoch), &catalog).await?;
+        let opened = match &found {
+            Some((place, catalog, epoch, _)) => Some(self.open_layout(*place, catalog, *epoch).await?),
+            None => None,
+        };
+        // Not before: where the newest cannot be opened, one of these may be all that is left of the index.
+        for other in others {
+            self.remove_layout(other).await?;
+        }
+        let Some(((place, catalog, epoch, record), (tokenizer, store_bytes))) = found.zip(opened) else {
+            return Err(EngineError::Gone);
+        };
         let view = self.view_of(place, epoch, &catalog, &tokenizer, store_bytes);
         let committed = Committed { catalog: Rc::new(catalog), view: view.clone() };
         let home = CatalogHome {
@@ -202,6 +210,18 @@ impl Engine {
         let before = before.map(|view| (&view.settings, &view.tokenizer));
         let tokenizer = shared::tokenizer(&*self.runtime, settings, before).await;
         tokenizer.map_err(|error| EngineError::Storage(error.to_string()))
+    }
+
+    /// Opens a layout at an epoch; answers what cuts its texts and the bytes in use.
+    async fn open_layout(
+        &self,
+        place: Place,
+        catalog: &Catalog,
+        epoch: Epoch,
+    ) -> Result<(Arc<TextTokenizer>, u64), EngineError> {
+        let tokenizer = self.tokenizer(&catalog.settings, None).await?;
+        let store_bytes = self.open_partitions(place, &share_of(catalog, &tokenizer, epoch), catalog).await?;
+        Ok((tokenizer, store_bytes))
     }
 
     /// Opens all partitions of a layout at an epoch; answers the bytes in use.

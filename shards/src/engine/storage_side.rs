@@ -43,9 +43,17 @@ impl Engine {
         let (mut before, mut after) = (0, 0);
         for place in partitions(first, view.partition_count()) {
             let answer = self.ask_partition(place, PartitionQuestion::Compact).await;
-            let (was, is) = answer_as!(answer, Answer::Compacted(was, is) => (was, is))?;
-            before += was;
-            after += is;
+            match answer_as!(answer, Answer::Compacted(was, is) => (was, is)) {
+                Ok((was, is)) => {
+                    before += was;
+                    after += is;
+                }
+                Err(error) => {
+                    // A store that failed after its file was written must be opened anew before the next batch.
+                    home.begun.set(Some((view.layout, view.partition_count())));
+                    return Err(self.failed(&home, error).await);
+                }
+            }
         }
         Ok(Answer::Compacted(before, after))
     }

@@ -3,7 +3,9 @@
 use std::rc::Rc;
 
 use serde_json::json;
+use storage_engine::io::OpenMode;
 use storage_engine::io::mem::MemDisk;
+use storage_engine::io::sim::{Faults, SimDisk};
 use storage_engine::{Disk, PageStore, StoreOptions};
 
 use super::harness::*;
@@ -18,12 +20,15 @@ fn numbered(count: u32, word: &str) -> BatchOp {
     add(Method::Replace, &json!(documents))
 }
 
-/// Prepares a batch, and makes it durable in one of its partitions alone.
-async fn commit_in_partition_1(bench: &Bench, view: &IndexView, layout: u32) {
+/// Prepares a batch, and makes it durable in some of its partitions.
+async fn commit_in(bench: &Bench, view: &IndexView, layout: u32, partitions: &[u16]) -> Prepared {
     let prepared = bench.engine.prepare(view, batch(vec![numbered(20, "new")])).await.unwrap();
-    let place = Place { index: INDEX, layout, partition: PartitionNo(1) };
-    let answer = bench.engine.ask_partition(place, PartitionQuestion::Commit(prepared.epoch)).await;
-    assert!(matches!(answer, Ok(Answer::Done)));
+    for number in partitions {
+        let place = Place { index: INDEX, layout, partition: PartitionNo(*number) };
+        let answer = bench.engine.ask_partition(place, PartitionQuestion::Commit(prepared.epoch)).await;
+        assert!(matches!(answer, Ok(Answer::Done)));
+    }
+    prepared
 }
 
 /// Partition 1 made its state durable, partition 0 did not: the commit never happened, and the epoch can be used again.
@@ -33,7 +38,7 @@ fn a_crash_before_the_commit_of_partition_0_loses_the_whole_batch() {
     run(&disk, 1, 2, config(Some(3), 0), |bench| async move {
         let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
         let (view, _) = bench.batch(&view, batch(vec![numbered(10, "old")])).await;
-        commit_in_partition_1(&bench, &view, view.layout).await;
+        commit_in(&bench, &view, view.layout, &[1]).await;
     });
     run(&disk, 2, 2, config(Some(3), 0), |bench| async move {
         let (view, record) = bench.engine.open_index(INDEX).await.unwrap();
@@ -48,6 +53,77 @@ fn a_crash_before_the_commit_of_partition_0_loses_the_whole_batch() {
         let (view, record) = bench.engine.open_index(INDEX).await.unwrap();
         assert_eq!((view.documents, record), (30, Some(b"record".to_vec())));
         assert_eq!(bench.postings(&view)["newer"].len(), 30);
+    });
+}
+
+/// The file of partition 0 says whether a batch is committed: as long as it says so, the others keep what they have of it. They were
+/// once taken back before it was known that partition 0 could be.
+#[test]
+fn what_partition_0_keeps_the_others_keep() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    let renamed = disk.clone();
+    run(&disk, 1, 2, config(Some(3), 0), |bench| async move {
+        let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        let (view, _) = bench.batch(&view, batch(vec![numbered(10, "old")])).await;
+        let prepared = commit_in(&bench, &view, view.layout, &[1, 2, 0]).await;
+        let first = Place { index: INDEX, layout: view.layout, partition: PartitionNo(0) }.file(&config(None, 0).root);
+        let away = first.with_extension("away");
+        renamed.rename(&first, &away).await.unwrap();
+        bench.engine.abort(prepared).await;
+        renamed.rename(&away, &first).await.unwrap();
+    });
+    run(&disk, 2, 2, config(Some(3), 0), |bench| async move {
+        let (view, _) = bench.engine.open_index(INDEX).await.unwrap();
+        assert_eq!((view.documents, bench.postings(&view)["new"].len()), (20, 20));
+    });
+}
+
+/// A layout whose commit failed at the very end can be whole on the disk. Once it was taken back, a power cut could bring it back
+/// instead of what was committed since.
+#[test]
+fn a_layout_that_was_taken_back_does_not_return() {
+    for seed in 0..4 {
+        let disk = SimDisk::new();
+        let shared: Rc<dyn Disk> = Rc::new(disk.clone());
+        run(&shared, seed, 2, config(None, 10), |bench| async move {
+            let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+            let (view, _) = bench.batch(&view, batch(vec![numbered(10, "old")])).await;
+            let prepared = commit_in(&bench, &view, view.layout + 1, &[1, 0]).await;
+            bench.engine.abort(prepared).await;
+            let (view, _) = bench.batch(&view, batch(vec![numbered(5, "newer")])).await;
+            assert_eq!(view.layout, 0);
+        });
+        let after: Rc<dyn Disk> = Rc::new(disk.after_power_cut(seed));
+        run(&after, seed, 2, config(None, 10), |bench| async move {
+            let (view, _) = bench.engine.open_index(INDEX).await.unwrap();
+            assert_eq!((view.layout, view.documents, bench.postings(&view)["newer"].len()), (0, 10, 5));
+        });
+    }
+}
+
+/// The files of an older layout were once removed before it was known whether the newest could be opened.
+#[test]
+fn a_layout_that_cannot_be_opened_leaves_the_others() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    run(&disk, 1, 2, config(Some(2), 0), |bench| async move {
+        let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        bench.batch(&view, batch(vec![numbered(10, "old")])).await;
+    });
+    let [healthy, alone] = [0, 1].map(|layout| Place { index: INDEX, layout, partition: PartitionNo(0) });
+    let root = config(None, 0).root;
+    futures_lite::future::block_on(async {
+        let from = disk.open(&healthy.file(&root), OpenMode::Existing).await.unwrap();
+        disk.create_dir_all(&alone.folder(&root)).await.unwrap();
+        let to = disk.open(&alone.file(&root), OpenMode::CreateNew).await.unwrap();
+        to.write_at(0, from.read_at(0, from.len() as usize).await.unwrap()).await.unwrap();
+    });
+    run(&disk, 2, 2, config(Some(2), 0), |bench| async move {
+        assert!(bench.engine.open_index(INDEX).await.is_err(), "a partition is missing");
+    });
+    futures_lite::future::block_on(disk.remove_dir_all(&alone.folder(&root))).unwrap();
+    run(&disk, 3, 2, config(Some(2), 0), |bench| async move {
+        let (view, _) = bench.engine.open_index(INDEX).await.unwrap();
+        assert_eq!(bench.documents(&view).await.len(), 10);
     });
 }
 
@@ -95,7 +171,7 @@ fn a_crash_while_an_index_is_spread_leaves_the_old_layout() {
     run(&disk, 1, 2, config(None, 10), |bench| async move {
         let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
         let (view, _) = bench.batch(&view, batch(vec![numbered(10, "old")])).await;
-        commit_in_partition_1(&bench, &view, view.layout + 1).await;
+        commit_in(&bench, &view, view.layout + 1, &[1]).await;
     });
     run(&disk, 2, 2, config(None, 10), |bench| async move {
         let (view, _) = bench.engine.open_index(INDEX).await.unwrap();
@@ -180,7 +256,7 @@ fn a_compaction_first_takes_back_what_was_not_committed() {
     run(&disk, 1, 2, config(Some(3), 0), |bench| async move {
         let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
         let (view, _) = bench.batch(&view, batch(vec![numbered(10, "old")])).await;
-        commit_in_partition_1(&bench, &view, view.layout).await;
+        commit_in(&bench, &view, view.layout, &[1]).await;
         bench.engine.compact(&view).await.unwrap();
         assert_eq!(bench.documents(&view).await.len(), 10);
         let (view, _) = bench.batch(&view, batch(vec![numbered(5, "newer")])).await;
@@ -209,4 +285,33 @@ fn a_compacted_file_is_let_go_of() {
         }
         assert_eq!((bench.documents(&view).await.len(), bench.postings(&view)["c"].len()), (50, 50));
     });
+}
+
+/// A compaction that failed after its file was written once failed the next batch, too.
+#[test]
+fn a_failed_compaction_does_not_fail_the_next_batch() {
+    let mut number = 0;
+    loop {
+        let disk = SimDisk::new();
+        let shared: Rc<dyn Disk> = Rc::new(disk.clone());
+        let failed = run(&shared, number, 2, config(Some(2), 0), move |bench| async move {
+            let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+            let (view, _) = bench.batch(&view, batch(vec![numbered(20, "old")])).await;
+            disk.set_faults(Faults { cut_before: Some(number), ..Faults::default() });
+            let failed = bench.engine.compact(&view).await.is_err();
+            disk.set_faults(Faults::default());
+            let (view, _) = bench.batch(&view, batch(vec![numbered(5, "newer")])).await;
+            assert_eq!((bench.documents(&view).await.len(), bench.postings(&view)["newer"].len()), (20, 5));
+            failed
+        });
+        run(&shared, number, 2, config(Some(2), 0), |bench| async move {
+            let (view, _) = bench.engine.open_index(INDEX).await.unwrap();
+            assert_eq!((bench.documents(&view).await.len(), bench.postings(&view)["newer"].len()), (20, 5));
+        });
+        if !failed {
+            break;
+        }
+        number += 1;
+    }
+    assert!(number > 10, "faults came in the middle");
 }
