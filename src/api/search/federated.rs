@@ -118,9 +118,9 @@ fn route(
         check_query(query, federation, state.features).map_err(|error| inside(position, error))?;
     }
     let mut routed = Vec::with_capacity(queries.len());
+    let mut replicas = network::Replicas::new(&state.routing, &*call.app.runtime);
     for (position, query) in queries.into_iter().enumerate() {
-        let instances =
-            network::instances(&*call.app.runtime, &state.routing, (position, query), false, state.features.network);
+        let instances = network::instances(&mut replicas, (position, query), false, state.features.network);
         routed.extend(instances.map_err(|error| inside(position, error))?);
     }
     if let (Some(asked), Asker::Instance(words)) = (asked_shards, asker) {

@@ -24,7 +24,7 @@ use shards::search::federated::{
 };
 
 use self::ask::Ask;
-pub(super) use self::route::{Routed, instances, takes_part};
+pub(super) use self::route::{Replicas, Routed, instances, takes_part};
 pub(super) use self::single::Search;
 use self::words::{Answered, KnownQuery, ROUNDS_MAX, known_queries, take_unsettled};
 use super::federated::{Plan, merge_facets};

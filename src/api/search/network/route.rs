@@ -1,5 +1,6 @@
 //! Decides which instances a query is sent to.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use shards::query::QueryWords;
@@ -46,19 +47,43 @@ pub(in crate::api::search) fn takes_part(network: &Network, use_network: Option<
     is_enabled && use_network.unwrap_or(network.leader.is_some())
 }
 
+/// For each network shard the instances that can answer for it, in the order in which one request asks them. Queries of one list
+/// are all sent to the same one: what several of them find is one result there, but not on two instances.
+pub(in crate::api::search) struct Replicas<'r> {
+    routing: &'r Routing,
+    random: Box<dyn Fn() -> u64 + 'r>,
+    orders: BTreeMap<String, Vec<Option<String>>>,
+}
+
+impl<'r> Replicas<'r> {
+    /// For the queries of a request.
+    pub(in crate::api::search) fn new(routing: &'r Routing, runtime: &'r dyn Runtime) -> Self {
+        Self { routing, random: Box::new(|| runtime.random_u64()), orders: BTreeMap::new() }
+    }
+
+    fn of(&mut self, shard: &str) -> Vec<Option<String>> {
+        if let Some(order) = self.orders.get(shard) {
+            return order.clone();
+        }
+        let names = self.routing.candidates(shard, |names| shuffle(&self.random, names));
+        let order: Vec<Option<String>> = names.into_iter().map(Some).collect();
+        self.orders.insert(shard.to_owned(), order.clone());
+        order
+    }
+}
+
 /// The queries that a query of a client becomes. `number` gives those that are made for the network their numbers; without
 /// it they keep that of the query.
 ///
 /// # Errors
 /// `invalid_multi_search_remote` for an instance that is unknown.
 pub(in crate::api::search) fn instances(
-    runtime: &dyn Runtime,
-    routing: &Routing,
+    replicas: &mut Replicas<'_>,
     (given, query): (usize, QueryParams),
     number: bool,
     is_enabled: bool,
 ) -> Result<Vec<Routed>, ApiError> {
-    let network = &*routing.network;
+    let network = &*replicas.routing.network;
     if let Some(name) = query.options.as_ref().and_then(|options| options.remote.clone()) {
         if network.own_name.as_ref() != Some(&name) && !network.remotes.contains_key(&name) {
             let message = format!("This instance has no remote `{name}`.");
@@ -88,8 +113,7 @@ pub(in crate::api::search) fn instances(
     let of_shard = |(at, name): (usize, &String)| {
         let mut query = numbered(at, &query);
         query.search.filter = join_filters(query.search.filter.take(), Some(&shard_filter(name).into()));
-        let candidates = routing.candidates(name, |names| shuffle(runtime, names)).into_iter().map(Some);
-        Routed { query, given, candidates: candidates.collect(), shard: Some(name.clone()), words: None }
+        Routed { query, given, candidates: replicas.of(name), shard: Some(name.clone()), words: None }
     };
     Ok(network.shards.keys().enumerate().map(of_shard).collect())
 }
@@ -100,17 +124,49 @@ fn shard_filter(name: &str) -> String {
 }
 
 /// Replicas are asked in turn, so that each bears its share.
-fn shuffle(runtime: &dyn Runtime, candidates: &mut [String]) {
+fn shuffle(random: &dyn Fn() -> u64, candidates: &mut [String]) {
     for last in (1..candidates.len()).rev() {
-        candidates.swap(last, (runtime.random_u64() % (last as u64 + 1)) as usize);
+        candidates.swap(last, (random() % (last as u64 + 1)) as usize);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::collections::BTreeSet;
+
     use shards::facets::parse_filter_text;
 
     use super::*;
+    use crate::network::{Remote, Shard};
+
+    /// Two queries on one shard went to different replicas, each of which found the documents of both.
+    #[test]
+    fn queries_of_a_request_ask_the_same_replica() {
+        let names = ["b", "c", "d"].map(str::to_owned);
+        let shards = ["s", "t"].map(|name| (name.to_owned(), Shard { remotes: BTreeSet::from(names.clone()) }));
+        let network = Network {
+            own_name: Some("a".into()),
+            leader: Some("a".into()),
+            remotes: names.clone().map(|name| (name, Remote::default())).into(),
+            shards: shards.into(),
+            ..Network::default()
+        };
+        let (routing, turn) = (Routing::new(&Arc::new(network), None), Cell::new(0));
+        let mut first_asked = BTreeSet::new();
+        for _ in 0..20 {
+            let random = || turn.replace(turn.get() + 1);
+            let mut replicas = Replicas { routing: &routing, random: Box::new(random), orders: BTreeMap::new() };
+            let mut orders = |given| -> Vec<_> {
+                let routed = instances(&mut replicas, (given, QueryParams::default()), false, true).unwrap();
+                routed.into_iter().map(|routed| (routed.shard, routed.candidates)).collect()
+            };
+            let asked = orders(0);
+            assert_eq!((asked.len(), orders(1)), (2, asked.clone()));
+            first_asked.insert(asked[0].1[0].clone());
+        }
+        assert_eq!(first_asked.len(), names.len(), "each has its share of the requests");
+    }
 
     /// A backslash was left as it was, so that every search of a network with such a shard was refused.
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use shards::search::federated::FederatedFacets;
 use shards::search::{FacetAnswer, PageRequest, SearchAnswer, SearchRequest};
 
-use super::{Found, Routed, gather, instances, takes_part};
+use super::{Found, Replicas, Routed, gather, instances, takes_part};
 use crate::api::error::ApiError;
 use crate::api::router::Call;
 use crate::api::search::envelope::Envelope;
@@ -73,7 +73,7 @@ impl Search {
         query.search.request.facets = None;
         query.search.request.distinct = None;
         query.search.request.page = PageRequest::default();
-        let routed = instances(&*call.app.runtime, &state.routing, (0, query), true, true)?;
+        let routed = instances(&mut Replicas::new(&state.routing, &*call.app.runtime), (0, query), true, true)?;
         let own_name = state.routing.network.own_name.as_deref();
         if routed.iter().any(|query| query.is_own(own_name)) && state.index(uid).is_none() {
             // As inside a list of queries, which is what it is to other instances.
