@@ -21,10 +21,9 @@ use uuid::{Builder, Uuid};
 
 use super::batch::BatchLine;
 use super::lines::{Lines, folders, json_files, read_file, read_value};
-use super::small::{IndexLine, KeyLine, Metadata, WebhooksFile, chat_of, settings_of};
+use super::small::{IndexLine, KeyLine, Metadata, WebhooksFile, chat_of, rule_of, settings_of};
 use super::task::TaskLine;
 use super::{FORMAT, batch, names, task};
-use crate::api;
 use crate::api::decode::check_index_uid;
 use crate::archive::CopyError;
 use crate::auth::ApiKey;
@@ -158,9 +157,9 @@ impl Import<'_> {
     }
 
     async fn search_rules(&self) -> Result<Vec<(String, Option<SearchRule>)>, ImportError> {
-        let rule = |(path, value): (PathBuf, Value)| match api::search_rules::import(value) {
+        let rule = |(path, value): (PathBuf, Value)| match rule_of(value) {
             Ok(rule) => Ok((rule.uid.clone(), Some(rule))),
-            Err(error) => Err(ImportError::corrupt(&path, error.message)),
+            Err(reason) => Err(ImportError::corrupt(&path, reason)),
         };
         self.values(names::SEARCH_RULES).await?.into_iter().map(rule).collect()
     }

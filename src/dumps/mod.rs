@@ -6,6 +6,7 @@
 mod batch;
 mod details;
 pub mod import;
+mod known;
 mod lines;
 mod small;
 mod spool;

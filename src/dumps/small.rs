@@ -8,17 +8,23 @@ use shards::timestamp::Timestamp;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::known::only_known;
 use super::{FORMAT, INTERFACE_VERSION};
 use crate::api;
-use crate::api::settings::{GatedFeatures, SettingsPatch, export_all};
+use crate::api::settings::{GatedFeatures, Setting, SettingsPatch, export_all};
 use crate::auth::{ActionName, ApiKey, IndexPattern};
-use crate::chats::ChatSettings;
+use crate::chats::{ChatAccess, ChatPrompts, ChatSettings};
+use crate::search_rules::SearchRule;
 use crate::webhooks::Webhooks;
 
 /// The longest name of a workspace that is also that of its file: with an end it must be one.
 const FILE_NAME_BYTES_MAX: usize = 200;
-/// Where a workspace's file holds the name.
+/// Where a workspace's file holds the name, and that of a rule its own.
 const UID: &str = "uid";
+/// Where a workspace's file holds the prompts.
+const PROMPTS: &str = "prompts";
+/// What else the file of a rule holds.
+const RULE_FIELDS: [&str; 5] = ["description", "priority", "active", "conditions", "actions"];
 
 /// What a dump says of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -115,8 +121,16 @@ pub fn settings_value(settings: &Settings) -> Value {
 /// # Errors
 /// What is wrong with them, for people.
 pub fn settings_of(value: &Value) -> Result<Settings, String> {
-    let patch = SettingsPatch::decode(value).map_err(|error| error.message)?;
-    patch.apply(&Settings::default()).map_err(|error| error.message)
+    settings_patch(value)?.apply(&Settings::default()).map_err(|error| error.message)
+}
+
+/// A change of settings. Versions before this one had settings that are gone, and later ones have others.
+///
+/// # Errors
+/// What is wrong with it, for people.
+pub fn settings_patch(value: &Value) -> Result<SettingsPatch, String> {
+    let known = only_known(value.clone(), "settings", |name| Setting::of_key(name).is_some());
+    SettingsPatch::decode(&known).map_err(|error| error.message)
 }
 
 /// The name of a workspace's file, without its end, and what it holds. The reference knows a workspace by its file alone. One may
@@ -143,9 +157,23 @@ fn is_file_name(name: &str) -> bool {
 /// What is wrong with it, for people.
 pub fn chat_of(file: &str, mut value: Value) -> Result<(String, ChatSettings), String> {
     let own = value.as_object_mut().and_then(|object| object.shift_remove(UID));
+    let is_known = |name: &str| ["source", PROMPTS].contains(&name) || ChatAccess::NAMES.contains(&name);
+    let mut value = only_known(value, "a workspace of chats", is_known);
+    if let Some(prompts) = value.get_mut(PROMPTS) {
+        *prompts = only_known(prompts.take(), "prompts", |name| ChatPrompts::NAMES.contains(&name));
+    }
     let name = own.as_ref().and_then(Value::as_str).unwrap_or(file);
     let settings = api::chats::import(name, &value).map_err(|error| error.message)?;
     Ok((name.to_owned(), settings))
+}
+
+/// The rule that a file holds.
+///
+/// # Errors
+/// What is wrong with it, for people.
+pub fn rule_of(value: Value) -> Result<SearchRule, String> {
+    let known = only_known(value, "a search rule", |name| name == UID || RULE_FIELDS.contains(&name));
+    api::search_rules::import(known).map_err(|error| error.message)
 }
 
 #[cfg(test)]
@@ -153,6 +181,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// One field of another version once made the whole dump useless.
+    #[test]
+    fn fields_of_other_versions_are_left_out() {
+        let settings = settings_of(&json!({"vectorStore": "experimental", "stopWords": ["the"]})).unwrap();
+        assert_eq!(settings, settings_of(&json!({"stopWords": ["the"]})).unwrap());
+        assert!(settings_of(&json!({"typoTolerance": {"later": 1}})).is_err(), "inside a setting all counts");
+        let chat = json!({"source": "openAi", "apiKey": "k", "later": 1, "prompts": {"system": "s", "later": "x"}});
+        let known = json!({"source": "openAi", "apiKey": "k", "prompts": {"system": "s"}});
+        assert_eq!(chat_of("w", chat).unwrap(), chat_of("w", known).unwrap());
+        let rule = json!({"uid": "r", "active": true, "conditions": [], "later": null,
+            "actions": [{"selector": {"indexUid": "i", "id": "1"}, "action": {"type": "pin", "position": 0}}]});
+        assert_eq!(rule_of(rule).unwrap().uid, "r");
+        assert!(rule_of(json!({"active": true})).is_err(), "it has no name");
+    }
 
     #[test]
     fn settings_come_back_with_their_secrets() {

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use shards::timestamp::Timestamp;
 
 use super::details;
+use super::small::settings_patch;
 use crate::api::settings::SettingsPatch;
 use crate::export::{ExportRequest, exact_size};
 use crate::options::values::ByteSize;
@@ -262,7 +263,7 @@ fn settings_change(status: Status, value: &Value) -> Result<SettingsPatch, Strin
     if status.is_finished() {
         return serde_json::from_value(value.clone()).map_err(|error| format!("`settings`: {error}"));
     }
-    SettingsPatch::decode(value).map_err(|error| error.message)
+    settings_patch(value)
 }
 
 fn task_set(fields: &Value) -> Result<RoaringBitmap, String> {

@@ -67,7 +67,8 @@ impl Setting {
         SETTINGS.iter().find(|setting| setting.route == segment)
     }
 
-    fn of_key(key: &str) -> Option<&'static Setting> {
+    /// The setting with this name in a body, such as `stopWords`.
+    pub fn of_key(key: &str) -> Option<&'static Setting> {
         SETTINGS.iter().find(|setting| setting.key == key)
     }
 }
