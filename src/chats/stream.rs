@@ -17,6 +17,8 @@ const CALLS_MADE: &str = "tool_calls";
 pub struct EventReader {
     /// What of the current line has come.
     line: Vec<u8>,
+    /// Whether the line before ended with a carriage return, of which a line feed may be the rest.
+    after_return: bool,
     data: Option<String>,
 }
 
@@ -39,12 +41,16 @@ impl EventReader {
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, EventError> {
         let mut events = Vec::new();
         let mut rest = bytes;
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            self.line.extend_from_slice(&rest[..end]);
+        while let Some(end) = memchr::memchr2(b'\n', b'\r', rest) {
+            let (line, is_return) = (&rest[..end], rest[end] == b'\r');
             rest = &rest[end + 1..];
+            let is_rest = std::mem::replace(&mut self.after_return, is_return) && !is_return;
+            if is_rest && line.is_empty() && self.line.is_empty() {
+                continue;
+            }
+            self.line.extend_from_slice(line);
             let line = std::mem::take(&mut self.line);
-            let line = std::str::from_utf8(&line).map_err(|_| EventError::NotText)?;
-            events.extend(self.line(line.strip_suffix('\r').unwrap_or(line))?);
+            events.extend(self.line(std::str::from_utf8(&line).map_err(|_| EventError::NotText)?)?);
         }
         self.line.extend_from_slice(rest);
         match self.line.len() > EVENT_BYTES_MAX {
@@ -139,13 +145,16 @@ pub enum Heard {
     Calls(Vec<FunctionCall>, Value),
     /// Nothing of the answer comes after it.
     End,
+    /// It is no piece of an answer: perhaps an error that the model met within one.
+    Other(Value),
 }
 
 impl Listener {
     /// Hears a piece. Calls are complete when one says why the answer ends, be it the last piece of a call itself, or when one
     /// has no part of a call.
     pub fn hear(&mut self, chunk: Value) -> Heard {
-        let Some(choice) = chunk["choices"].get(0) else { return Heard::End };
+        let Some(choices) = chunk["choices"].as_array() else { return Heard::Other(chunk) };
+        let Some(choice) = choices.first() else { return Heard::End };
         let finish = choice["finish_reason"].as_str().map(str::to_owned);
         let is_part = gather(&mut self.calls, &choice["delta"]);
         let goes_on = is_part && finish.is_none();
@@ -214,12 +223,12 @@ mod tests {
 
     #[test]
     fn events_may_be_cut_anywhere() {
-        let text = "retry: 1\n\ndata: {\"a\":\r\ndata: 1}\r\n\r\n: note\ndata:[DONE]\n\ndata: é\n\n";
+        let text = "retry: 1\n\ndata: {\"a\":\r\ndata: 1}\r\n\r\n: note\ndata:[DONE]\n\ndata: é\n\ndata: b\rdata: c\r\rdata: d\r\r\n";
         for size in [1, 2, 7, 100] {
             let mut reader = EventReader::default();
             let events: Vec<String> =
                 text.as_bytes().chunks(size).flat_map(|part| reader.push(part).unwrap()).collect();
-            assert_eq!(events, ["{\"a\":\n1}", "[DONE]", "é"], "{size}");
+            assert_eq!(events, ["{\"a\":\n1}", "[DONE]", "é", "b\nc", "d"], "{size}");
         }
         assert_eq!(EventReader::default().push(b"data: \xff\n"), Err(EventError::NotText));
         assert_eq!(EventReader::default().push(&vec![b'x'; EVENT_BYTES_MAX + 1]), Err(EventError::TooLarge));
@@ -273,6 +282,11 @@ mod tests {
         assert_eq!(open.hear(json!({"choices": []})), Heard::End);
         assert_eq!(open.end(), Some((made, last)));
         assert!(open.end().is_none() && open.is_waiting());
+
+        let mut broken = Listener::default();
+        for other in [json!({"error": {"message": "no"}}), json!({"choices": null})] {
+            assert_eq!(broken.hear(other.clone()), Heard::Other(other));
+        }
 
         let mut plain = Listener::default();
         let last = chunk(json!({"content": "x"}), Some("stop"));

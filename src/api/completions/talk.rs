@@ -24,6 +24,8 @@ use crate::outgoing::{Body, Deadlines, Request, SendError, Url};
 const ROUNDS_MAX: usize = 20;
 /// Bytes read of an answer that is an error.
 const ERROR_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of an event that is no piece of an answer that the client is told.
+const TOLD_BYTES_MAX: usize = 1000;
 /// A model may think for long, but neither for ever nor without a word.
 const DEADLINES: Deadlines =
     Deadlines { connect: Duration::from_secs(10), idle: Duration::from_secs(120), total: Duration::from_secs(900) };
@@ -70,6 +72,11 @@ struct NestedError {
 impl TalkError {
     fn new(kind: &str, message: impl ToString) -> Self {
         Self { kind: kind.to_owned(), code: None, message: message.to_string(), param: None }
+    }
+
+    /// Of an event that is no piece of an answer.
+    fn unreadable(message: impl ToString) -> Self {
+        Self { code: Some("internal".to_owned()), ..Self::new("json_deserialize_error", message) }
     }
 
     /// From the body of an answer that is no stream: the source's own error, or the body as it is.
@@ -132,20 +139,28 @@ impl Talk {
     async fn round(&mut self, body: &mut Map<String, Value>) -> Result<bool, Ended> {
         let mut answer = self.ask(body).await?;
         let (mut reader, mut listener) = (EventReader::default(), Listener::default());
-        'answer: while let Some(bytes) = answer.chunk().await? {
+        'answer: loop {
+            // Who has not said so has not ended: what has come may be half an answer.
+            let bytes = answer.chunk().await?;
+            let bytes = bytes.ok_or_else(|| Ended::Told(TalkError::new("stream_ended", "Stream ended")))?;
             let events = reader.push(&bytes).map_err(|error| Ended::Told(TalkError::new("parser_error", error)))?;
             for event in events {
                 if event == "[DONE]" {
                     break 'answer;
                 }
-                let chunk: Value = serde_json::from_str(&event)
-                    .map_err(|error| Ended::Told(TalkError::new("json_deserialize_error", error)))?;
+                let chunk: Value =
+                    serde_json::from_str(&event).map_err(|error| Ended::Told(TalkError::unreadable(error)))?;
                 self.count_tokens(&chunk["usage"], body);
                 match listener.hear(chunk) {
                     Heard::Part => {}
                     Heard::Words(chunk) => self.tell(&piece(&chunk)).await?,
                     Heard::Calls(calls, chunk) => self.make_calls(calls, &chunk, body).await?,
                     Heard::End => break 'answer,
+                    Heard::Other(other) => {
+                        let mut told = other.to_string();
+                        told.truncate(told.floor_char_boundary(TOLD_BYTES_MAX));
+                        return Err(Ended::Told(TalkError::unreadable(format!("missing field `choices` in {told}"))));
+                    }
                 }
             }
         }
@@ -166,9 +181,7 @@ impl Talk {
             request = request.header(name, value);
         }
         let answer = self.call.app.outgoing.send(request.header("Accept", "text/event-stream")).await?;
-        let is_stream =
-            answer.headers.get_str("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
-        if (200..300).contains(&answer.status) && is_stream {
+        if (200..300).contains(&answer.status) && is_stream(answer.headers.get_str("content-type")) {
             return Ok(answer.body);
         }
         let body = answer.body.collect(ERROR_BYTES_MAX).await?;
@@ -215,9 +228,11 @@ impl Talk {
             Ok(query) => query,
             Err(error) => return (error.to_string(), None, None),
         };
-        self.call.app.counting.count(Counter::ChatSearches, vec![("type", "internal".into())], 1);
         match chat::search(&self.call, query).await {
-            Ok(ModelHits { sources, text }) => (text, Some(sources), None),
+            Ok(ModelHits { sources, text }) => {
+                self.call.app.counting.count(Counter::ChatSearches, vec![("type", "internal".into())], 1);
+                (text, Some(sources), None)
+            }
             Err(ModelSearchError::Search(error)) => (error.message, Some(Vec::new()), None),
             Err(ModelSearchError::Other(error)) => {
                 (format!("the search tool call failed with {}", error.message), None, Some(refused(&error)))
@@ -253,6 +268,12 @@ impl Talk {
     }
 }
 
+/// Whether a content type is that of a stream of events.
+fn is_stream(content_type: Option<&str>) -> bool {
+    let kind = content_type.map(|text| text.split(';').next().unwrap_or_default().trim());
+    kind.is_some_and(|kind| kind.eq_ignore_ascii_case("text/event-stream"))
+}
+
 /// Waits until the client has taken enough of the events before, and adds one more.
 ///
 /// # Errors
@@ -276,6 +297,16 @@ fn refused(error: &ApiError) -> TalkError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_are_known_by_their_type() {
+        for kind in ["text/event-stream", "Text/Event-Stream; charset=utf-8", "text/event-stream ;x"] {
+            assert!(is_stream(Some(kind)), "{kind}");
+        }
+        for kind in [None, Some("application/json"), Some("text/event-streams"), Some("")] {
+            assert!(!is_stream(kind), "{kind:?}");
+        }
+    }
 
     #[test]
     fn errors_of_models_are_told_in_their_words() {
