@@ -207,17 +207,20 @@ struct Values {
 }
 
 impl Values {
+    /// The text of an option where one was given, even an empty one.
+    fn given(&self, name: &str) -> Option<&str> {
+        self.layers.iter().find_map(|layer| layer.get(name)).map(String::as_str)
+    }
+
     /// The text of an option; `None` when it has none or an empty one.
     fn text(&self, name: &str) -> Option<&str> {
         debug_assert!(table::find(name).is_some(), "{name} is not in the table");
-        let given = self.layers.iter().find_map(|layer| layer.get(name)).map(String::as_str);
-        given.or_else(|| table::find(name).map(|flag| flag.default)).filter(|text| !text.is_empty())
+        self.given(name).or_else(|| table::find(name).map(|flag| flag.default)).filter(|text| !text.is_empty())
     }
 
     /// The value of an option. An empty text that was given counts as absent only for kinds whose values can be empty.
     fn value<T: FromStr<Err: std::fmt::Display>>(&self, name: &str) -> Result<Option<T>, OptionsError> {
-        let given = self.layers.iter().find_map(|layer| layer.get(name)).map(String::as_str);
-        let Some(text) = given.or_else(|| self.text(name)) else { return Ok(None) };
+        let Some(text) = self.given(name).or_else(|| self.text(name)) else { return Ok(None) };
         let wrong = |error: T::Err| OptionsError::Usage(format!("invalid value for `--{name}`: {error}"));
         text.parse().map(Some).map_err(wrong)
     }
@@ -312,6 +315,10 @@ impl Values {
     /// An import and the two switches that make no sense without it.
     fn import(&self, path: &str, missing: &str, exists: &str) -> Result<Option<ImportOptions>, OptionsError> {
         let (ignore_missing, ignore_if_db_exists) = (self.switch(missing), self.switch(exists));
+        if self.given(path).is_some_and(str::is_empty) {
+            // Perhaps of a variable that is not set: an empty database is not what was meant.
+            return Err(OptionsError::Usage(format!("`--{path}` needs a value")));
+        }
         match self.path(path) {
             Some(path) => Ok(Some(ImportOptions { path, ignore_missing, ignore_if_db_exists })),
             None if ignore_missing => Err(OptionsError::Usage(format!("`--{missing}` needs `--{path}`"))),

@@ -95,6 +95,8 @@ fn values_that_do_not_parse_are_usage_errors() {
         assert!(is_usage_error(args), "{args:?}");
     }
     assert!(is_usage_error(&["--import-dump", "a", "--import-snapshot", "b"]));
+    // As of a script whose variable is not set: it would begin with an empty database.
+    assert!(is_usage_error(&["--import-dump", ""]) && is_usage_error(&["--import-snapshot="]));
 }
 
 #[test]
