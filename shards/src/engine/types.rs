@@ -81,8 +81,17 @@ pub struct Batch {
     pub primary_key: Option<Option<String>>,
     /// Which documents of additions are kept here; `None`: all.
     pub kept: Option<Arc<KeptShards>>,
-    /// What becomes the index's `updatedAt`; `None`: the moment when the batch is built.
+    /// What becomes the index's `updatedAt`; `None`: the moment when the batch is built, unless it only deletes documents and none
+    /// of these is there.
     pub updated_at: Option<Timestamp>,
+}
+
+impl Batch {
+    /// Whether it only deletes chosen documents.
+    pub(super) fn only_deletes(&self) -> bool {
+        let deletes = |op: &BatchOp| matches!(op, BatchOp::DeleteIds(_) | BatchOp::DeleteByFilter(_));
+        self.settings.is_none() && self.primary_key.is_none() && !self.ops.is_empty() && self.ops.iter().all(deletes)
+    }
 }
 
 /// What is done when a document with the same id is there already.

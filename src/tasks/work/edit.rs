@@ -52,6 +52,8 @@ pub(super) async fn edit(run: &mut Run<'_>) -> Result<End, Broken> {
     };
     let mut batch = operations(run);
     batch.ops.push(BatchOp::Edit { replaced: edited.replaced, deleted: edited.deleted });
+    // As the reference has it, an index is updated even if the function changes nothing, but not if it was not called.
+    batch.updated_at = (chosen == 0).then_some(view.updated_at);
     let prepared = match run.prepare(view, batch).await {
         None => return Ok(End::Interrupted),
         Some(Ok(prepared)) => prepared,

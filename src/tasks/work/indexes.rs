@@ -36,7 +36,7 @@ pub(super) async fn create(run: &mut Run<'_>) -> Result<End, Broken> {
         None => return Ok(End::Interrupted),
     };
     let view = match primary_key.filter(|key| view.primary_key.as_ref() != Some(key)) {
-        Some(key) => match set_primary_key(run, view, key).await? {
+        Some(key) => match date(run, view, Some(key)).await? {
             Some(Ok(view)) => view,
             Some(Err(error)) => return fail_batch(run, error).await,
             None => return Ok(End::Interrupted),
@@ -64,20 +64,21 @@ pub(super) async fn update(run: &mut Run<'_>) -> Result<End, Broken> {
     if let Some(new) = new_index.as_deref().filter(|new| state.index(new).is_some()) {
         return fail_batch(run, already_exists(new)).await;
     }
-    let new_key = primary_key.filter(|key| view.primary_key.as_ref() != Some(key));
-    if new_key.is_some() && view.documents > 0 {
+    let is_other = primary_key.as_ref().is_some_and(|key| view.primary_key.as_ref() != Some(key));
+    if is_other && view.documents > 0 {
         let old = view.primary_key.as_deref().unwrap_or_default();
         let message = format!("Index `{index}` already has a primary key: `{old}`.");
         let error = UserError::new("index_primary_key_already_exists", message);
         return fail_batch(run, error.into()).await;
     }
-    let view = match new_key {
-        Some(key) => match set_primary_key(run, view, key).await? {
+    let view = if primary_key.is_some() || new_index.is_some() {
+        match date(run, view, primary_key).await? {
             Some(Ok(view)) => view,
             Some(Err(error)) => return fail_batch(run, error).await,
             None => return Ok(End::Interrupted),
-        },
-        None => view,
+        }
+    } else {
+        view
     };
     match new_index {
         Some(new) => {
@@ -185,10 +186,11 @@ pub(super) async fn compact(run: &mut Run<'_>) -> Result<End, Broken> {
     }
 }
 
-/// Sets an index's primary key, durably; doing it again after a crash changes nothing. `None` when it was interrupted.
-async fn set_primary_key(run: &mut Run<'_>, view: Arc<IndexView>, key: String) -> Result<Found, Broken> {
+/// Says that an index is updated now, and sets its primary key if one is given, durably; doing it again after a crash only
+/// changes the time. `None` when it was interrupted.
+async fn date(run: &mut Run<'_>, view: Arc<IndexView>, key: Option<String>) -> Result<Found, Broken> {
     let mut batch = operations(run);
-    batch.primary_key = Some(Some(key));
+    batch.primary_key = key.map(Some);
     match run.prepare(view, batch).await {
         Some(Ok(prepared)) => run.commit_step(prepared).await.map(Some),
         Some(Err(error)) => Ok(Some(Err(error))),
