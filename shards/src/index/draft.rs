@@ -96,6 +96,20 @@ pub struct Draft {
     embedders: Embedders,
 }
 
+/// The number of a document, given what a batch knows, whether it has cleared the index, and the state before it.
+fn number(
+    (ids, cleared, snapshot): (&BTreeMap<Box<str>, Option<u32>>, bool, &Snapshot),
+    id: &str,
+) -> Result<Option<u32>, PartitionError> {
+    if let Some(known) = ids.get(id) {
+        return Ok(*known);
+    }
+    if cleared || !is_valid(id) {
+        return Ok(None);
+    }
+    stored_number(snapshot, id)
+}
+
 impl Draft {
     /// Begins a batch on `catalog`, which `snapshot` of partition 0 holds. `embedders` are those of `settings`.
     pub fn new(
@@ -135,13 +149,7 @@ impl Draft {
 
     /// The number of a document at this point of the batch.
     pub fn number(&self, id: &str) -> Result<Option<u32>, PartitionError> {
-        if let Some(known) = self.ids.get(id) {
-            return Ok(*known);
-        }
-        if self.cleared || !is_valid(id) {
-            return Ok(None);
-        }
-        stored_number(&self.snapshot, id)
+        number((&self.ids, self.cleared, &self.snapshot), id)
     }
 
     /// Applies an addition, of which only documents of `kept` stay here. When it fails the draft is as before, but for a
@@ -193,14 +201,16 @@ impl Draft {
         loop {
             let id = finder.id(document.iter(), names.map())?;
             if refused.is_none() {
-                let [geo, geojson] = reserved.check(&document, &id, names.map());
-                let sent = sent_vectors(&document, names.map(), &self.embedders, &id);
-                let (vectors, checked) = match sent {
-                    None => (SentVectors::default(), None),
-                    Some(Ok(vectors)) => (vectors, Some(Ok(()))),
-                    Some(Err(fault)) => (SentVectors::default(), Some(Err(fault))),
-                };
-                refused = versions.note(found.len(), [geo, geojson, checked]).err();
+                let state = (&self.ids, self.cleared, &self.snapshot);
+                let is_passed_over = addition.skip_creation && number(state, &id)?.is_none();
+                let mut vectors = SentVectors::default();
+                // Nobody gets to see what is wrong with a document that is passed over.
+                if !is_passed_over {
+                    let [geo, geojson] = reserved.check(&document, &id, names.map());
+                    let sent = sent_vectors(&document, names.map(), &self.embedders, &id);
+                    let checked = sent.map(|sent| sent.map(|sent| vectors = sent));
+                    refused = versions.note(found.len(), [geo, geojson, checked]).err();
+                }
                 put_document(&document, names.map(), &vectors, &mut record);
                 found.push((id, stored(&mut self.records, kind, &record, &vectors.entries)));
             }

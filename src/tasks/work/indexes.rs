@@ -1,6 +1,6 @@
 //! Indexes made, changed, renamed, rewritten and taken away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use shards::engine::IndexView;
@@ -98,23 +98,36 @@ pub(super) async fn swap(run: &mut Run<'_>) -> Result<End, Broken> {
         return fail_batch(run, misplaced()).await;
     };
     let state = run.plane.state();
+    if let Some(error) = misnamed(&swaps, |name| state.index(name).is_some()) {
+        return fail_batch(run, error).await;
+    }
     let (mut renames, mut views) = (Renames::new(), Vec::new());
-    for Swap { indexes: [first, second], rename } in swaps {
-        let Some(of_first) = state.index(&first).cloned() else {
-            return fail_batch(run, index_not_found(&first)).await;
-        };
-        let of_second = state.index(&second).cloned();
-        match (&of_second, rename) {
-            (Some(_), true) => return fail_batch(run, already_exists(&second)).await,
-            (None, false) => return fail_batch(run, index_not_found(&second)).await,
-            _ => {}
-        }
+    for Swap { indexes: [first, second], .. } in swaps {
         renames.insert(second.clone(), first.clone());
         renames.insert(first.clone(), second.clone());
+        let [of_first, of_second] = [&first, &second].map(|name| state.index(name).cloned());
         views.push((first, of_second));
-        views.push((second, Some(of_first)));
+        views.push((second, of_first));
     }
     rename(run, &renames, views).await
+}
+
+/// What is wrong with the names of swaps: what is missing in any of them comes before what is in the way of another.
+fn misnamed(swaps: &[Swap], exists: impl Fn(&str) -> bool) -> Option<IndexError> {
+    let seconds = |is_rename: bool| {
+        let of_kind = swaps.iter().filter(move |swap| swap.rename == is_rename);
+        of_kind.map(|swap| swap.indexes[1].as_str())
+    };
+    let named = swaps.iter().map(|swap| swap.indexes[0].as_str()).chain(seconds(false));
+    let missing: BTreeSet<&str> = named.filter(|name| !exists(name)).collect();
+    match missing.first() {
+        Some(name) if missing.len() == 1 => Some(index_not_found(name)),
+        Some(_) => {
+            let names: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
+            Some(UserError::new("index_not_found", format!("Indexes {} not found.", names.join(", "))).into())
+        }
+        None => seconds(true).find(|name| exists(name)).map(already_exists),
+    }
 }
 
 /// Gives indexes their new names, and their history with them. `views` is what stands under each name afterwards.

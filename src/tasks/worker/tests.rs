@@ -148,6 +148,7 @@ fn swaps_move_indexes_and_history_together() {
     instance.accept(swap(&[("a", "c", true)]));
     instance.accept(swap(&[("b", "zz", false)]));
     instance.accept(swap(&[("b", "c", true)]));
+    instance.accept(swap(&[("b", "c", true), ("c", "y", false), ("x", "zz", true)]));
     instance.runtime.settle();
     assert_eq!(instance.ids("b").unwrap(), ["1"]);
     assert_eq!(instance.ids("c").unwrap(), ["2"]);
@@ -155,6 +156,8 @@ fn swaps_move_indexes_and_history_together() {
     assert_eq!(instance.task(2)["details"]["swaps"][0]["indexes"], json!(["c", "b"]));
     assert_eq!(instance.task(4)["error"]["code"], "index_not_found");
     assert_eq!(instance.task(5)["error"]["code"], "index_already_exists");
+    // What is missing in any pair comes first, all of it.
+    assert_eq!(instance.task(6)["error"]["message"], "Indexes `x`, `y` not found.");
     // All of it survives a restart.
     drop(instance);
     let instance = world.start();

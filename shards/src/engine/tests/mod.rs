@@ -1,5 +1,6 @@
 //! Whole engines on simulated cores.
 
+mod changes;
 mod cutting;
 mod failures;
 mod harness;

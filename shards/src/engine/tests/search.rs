@@ -14,7 +14,7 @@ use crate::engine::messages::Place;
 use crate::engine::*;
 use crate::facets::parse_sort;
 use crate::ids::PartitionNo;
-use crate::search::{MatchingStrategy, PageRequest, SearchRequest};
+use crate::search::{MatchingStrategy, PageRequest, SearchRequest, Step};
 use crate::settings::{FilterableRule, Settings};
 use crate::timestamp::Timestamp;
 
@@ -40,6 +40,28 @@ fn searched(cores: u16, partitions: u16) -> Vec<(u64, Value)> {
         }
         found
     })
+}
+
+/// Each search is timed anew, also one whose answer could be kept.
+#[test]
+fn searches_tell_how_long_their_steps_take() {
+    let disk: Rc<dyn Disk> = Rc::new(MemDisk::new());
+    run(&disk, 1, 2, config(Some(2), 0), |bench| async move {
+        let view = bench.engine.create_index(INDEX, Timestamp(0)).await.unwrap();
+        let (view, _) = bench.batch(&view, batch(vec![add(Method::Replace, &json!([{"id": 1, "t": "red"}]))])).await;
+        for _ in 0..3 {
+            for (query, shows_steps, wanted) in [
+                ("red", true, vec![Step::Tokenize, Step::Resolve, Step::Keyword, Step::Format]),
+                ("", true, vec![Step::Tokenize, Step::Placeholder, Step::Format]),
+                ("red", false, Vec::new()),
+            ] {
+                let request = SearchRequest { query: Some(query.into()), shows_steps, ..SearchRequest::default() };
+                let answer = bench.engine.search(&view, request).await.unwrap();
+                let steps: Vec<Step> = answer.steps.iter().map(|(step, _)| *step).collect();
+                assert_eq!((answer.total, steps), (1, wanted), "{query}");
+            }
+        }
+    });
 }
 
 /// What is kept of one index makes room for that of another, and changes no answer.
