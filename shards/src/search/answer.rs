@@ -1,5 +1,8 @@
 //! The result of a search.
 
+use std::time::Duration;
+
+use super::steps::Step;
 use crate::error::UserError;
 
 /// The result of one search; the server adds the query, the paging fields and the time.
@@ -21,6 +24,8 @@ pub struct SearchAnswer {
     pub semantic_hits: Option<u64>,
     /// The vector that was searched with, where the request asks for vectors.
     pub query_vector: Option<Vec<f32>>,
+    /// How long the steps of a search by words took, where the request asks for that.
+    pub steps: Vec<(Step, Duration)>,
 }
 
 /// Counts over all documents that the search found, as JSON objects.

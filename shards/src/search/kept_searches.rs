@@ -54,8 +54,9 @@ impl Hash for Asked {
 impl Asked {
     /// Whether its answer follows from the documents alone and may come again.
     fn may_be_kept(&self) -> bool {
-        let SearchRequest { filter, semantic, share, .. } = &self.request;
-        semantic.is_none() && share.is_none() && filter.as_ref().is_none_or(|filter| filter.size() <= FILTER_SIZE_MAX)
+        let SearchRequest { filter, semantic, share, shows_steps, .. } = &self.request;
+        let is_plain = semantic.is_none() && share.is_none() && !shows_steps;
+        is_plain && filter.as_ref().is_none_or(|filter| filter.size() <= FILTER_SIZE_MAX)
     }
 
     /// Bytes that it takes in memory, about.

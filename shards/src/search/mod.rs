@@ -28,6 +28,7 @@ mod reader;
 mod replay;
 pub mod request;
 pub mod similar;
+mod steps;
 mod walk;
 
 pub use answer::{FacetAnswer, SearchAnswer, SearchError};
@@ -45,3 +46,4 @@ pub use pins::Pin;
 pub use plan::{Planner, check};
 pub use request::{FormatRequest, MatchingStrategy, NetworkShare, PageRequest, SearchRequest, SemanticQuery};
 pub use similar::{SimilarAnswer, SimilarRequest};
+pub use steps::Step;

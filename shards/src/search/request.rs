@@ -45,6 +45,8 @@ pub struct SearchRequest {
     pub semantic: Option<SemanticQuery>,
     /// Set for the share of a search over a network of instances.
     pub share: Option<NetworkShare>,
+    /// Whether the answer tells how long its steps took.
+    pub shows_steps: bool,
 }
 
 /// A share of a search of which other instances have the others.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use shards::search::{PageRequest, SearchAnswer, SearchRequest};
 
 /// Everything that stands around the hits.
@@ -55,7 +55,9 @@ impl Envelope<'_> {
             member(&mut out, "metadata", metadata);
         }
         if self.shows_performance {
-            let mut details = json!({"search": format!("{:.2?}", self.took)});
+            let steps = answer.steps.iter().map(|(step, took)| (step.name().to_owned(), format!("{took:.2?}").into()));
+            let mut details: Value = steps.collect::<Map<_, _>>().into();
+            details["search"] = format!("{:.2?}", self.took).into();
             if let Some(took) = self.personalization {
                 details["search > personalization"] = format!("{took:.2?}").into();
             }
@@ -97,7 +99,7 @@ pub(super) fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value
 
 #[cfg(test)]
 mod tests {
-    use shards::search::FacetAnswer;
+    use shards::search::{FacetAnswer, Step};
 
     use super::*;
 
@@ -149,10 +151,10 @@ mod tests {
     #[test]
     fn each_step_that_is_told_of_has_a_line() {
         let request = SearchRequest::default();
-        let details = |personalization| {
+        let details = |personalization, steps: &[(Step, Duration)]| {
             let envelope = Envelope {
                 request: &request,
-                answer: SearchAnswer { hits: b"[]".to_vec(), ..SearchAnswer::default() },
+                answer: SearchAnswer { hits: b"[]".to_vec(), steps: steps.to_vec(), ..SearchAnswer::default() },
                 took: Duration::from_micros(2500),
                 personalization,
                 request_uid: "u".into(),
@@ -163,9 +165,11 @@ mod tests {
             };
             serde_json::from_slice::<Value>(&envelope.write()).unwrap()["performanceDetails"].to_string()
         };
-        assert_eq!(details(None), r#"{"search":"2.50ms"}"#);
+        assert_eq!(details(None, &[]), r#"{"search":"2.50ms"}"#);
         let both = r#"{"search":"2.50ms","search > personalization":"1.25ms"}"#;
-        assert_eq!(details(Some(Duration::from_micros(1250))), both);
+        assert_eq!(details(Some(Duration::from_micros(1250)), &[]), both);
+        let steps = [(Step::Tokenize, Duration::from_micros(50))];
+        assert_eq!(details(None, &steps), r#"{"search > tokenize":"50.00µs","search":"2.50ms"}"#);
     }
 
     #[test]

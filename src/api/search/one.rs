@@ -56,6 +56,7 @@ impl OneSearch {
         read_filter(call, uid, &params, &mut request)?;
         read_sort(&params, &mut request)?;
         request.pins = pins(call, state, uid, &request);
+        request.shows_steps = params.show_performance_details;
         Ok(Self {
             uid: uid.into(),
             view: view.clone(),

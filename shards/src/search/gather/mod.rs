@@ -23,6 +23,7 @@ use super::messages::{PartQuestion, PartReply, RankQuestion, WrittenHits};
 use super::part::{Pacer, free_in_steps};
 use super::plan::{self, Planner};
 use super::request::{PageRequest, SearchRequest};
+use super::steps::{Step, Steps};
 use crate::fields::FieldsMap;
 use crate::format::{FormatPlan, MatchWords};
 use crate::ids::{DocId, PartitionNo};
@@ -65,11 +66,13 @@ pub async fn search(
     let gather = Gather::new(index, request, ask, pacer);
     gather.check().await?;
     let graph = gather.resolved_graph().await?.graph;
+    let ranking = if graph.term_count == 0 { Step::Placeholder } else { Step::Keyword };
     let words = gather.match_words(&graph);
     let format = Arc::new(FormatPlan::new(request, index.settings, index.fields, words));
     let total_max = index.settings.pagination.max_total_hits;
     let (offset, limit) = request.page.window(total_max);
     let mut ranked = gather.ranked_page(graph, &format, (offset, limit)).await?;
+    gather.end_step(ranking);
     let written = std::mem::take(&mut ranked.shown);
     let shown: AHashMap<DocId, &[u8]> = written.iter().flat_map(WrittenHits::iter).collect();
     let missing = gather.missing(&ranked, &shown, (offset, limit), &format).await;
@@ -77,9 +80,11 @@ pub async fn search(
     let mut rest = fetched.iter().map(Vec::as_slice);
     let hits = page(&ranked, offset, limit).map(|place| shown.get(&place.doc()).copied().or_else(|| rest.next()));
     let hits = hits.collect::<Option<Vec<&[u8]>>>().ok_or_else(unexpected)?;
+    let (hit_count, hits) = (hits.len(), json_array_in_steps(&hits, pacer).await);
+    gather.end_step(Step::Format);
     let answer = SearchAnswer {
-        hit_count: hits.len(),
-        hits: json_array_in_steps(&hits, pacer).await,
+        hit_count,
+        hits,
         total: ranked.total.min(total_max),
         offset: match request.page {
             PageRequest::Window { .. } => offset,
@@ -89,6 +94,7 @@ pub async fn search(
         degraded: ranked.expired,
         semantic_hits: None,
         query_vector: None,
+        steps: gather.steps.as_ref().map(Steps::take).unwrap_or_default(),
     };
     free_in_steps(fetched, pacer).await;
     ranked.free(pacer).await;
@@ -108,6 +114,8 @@ pub(super) struct Gather<'g> {
     /// Whether it shows which documents of distinct groups stay, and not only how many: facets are counted of these, or they are
     /// joined with those of another search.
     shows_kept: bool,
+    /// Where the request asks how long they take.
+    steps: Option<Steps>,
 }
 
 impl<'g> Gather<'g> {
@@ -119,8 +127,15 @@ impl<'g> Gather<'g> {
         pacer: &'g dyn Pacer,
     ) -> Self {
         let cutoff = Duration::from_millis(index.settings.search_cutoff_ms.unwrap_or(CUTOFF_MS));
-        let shows_kept = request.facets.is_some();
-        Self { index, request, ask, pacer, deadline: pacer.now() + cutoff, vector: None, shows_kept }
+        let (shows_kept, now) = (request.facets.is_some(), pacer.now());
+        let steps = request.shows_steps.then(|| Steps::new(now));
+        Self { index, request, ask, pacer, deadline: now + cutoff, vector: None, shows_kept, steps }
+    }
+
+    fn end_step(&self, step: Step) {
+        if let Some(steps) = &self.steps {
+            steps.end(step, self.pacer.now());
+        }
     }
 
     /// The same search, for one who shows which documents of distinct groups stay.

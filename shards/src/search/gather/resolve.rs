@@ -10,6 +10,7 @@ use crate::search::ask::unexpected;
 use crate::search::known::SharedFacts;
 use crate::search::messages::{PartQuestion, PartReply};
 use crate::search::plan;
+use crate::search::steps::Step;
 
 /// A query that was looked up in the dictionaries.
 pub(in crate::search) struct Resolved {
@@ -25,6 +26,7 @@ impl Gather<'_> {
         let settings = self.index.settings;
         doing("query");
         let mut graph = self.index.planner.sketch_aside(self.request, settings, self.index.fields, self.pacer).await;
+        self.end_step(Step::Tokenize);
         if graph.term_count == 0 {
             return Ok(Resolved { words: self.request.share.as_ref().map(|_| QueryWords::default()), graph });
         }
@@ -45,6 +47,7 @@ impl Gather<'_> {
             graph.rank_by_frequency(given.and_then(|words| words.counts(graph.term_count)).unwrap_or(&counts));
         }
         let words = self.request.share.as_ref().map(|_| QueryWords::new(&graph, &facts, counts));
+        self.end_step(Step::Resolve);
         Ok(Resolved { graph, words })
     }
 

@@ -140,6 +140,7 @@ pub async fn search(
         semantic_hits: Some(semantic_hits as u64),
         query_vector: found.vector.as_ref().filter(|_| request.retrieve_vectors).map(|vector| vector.to_vec()),
         facets: found.facets,
+        steps: Vec::new(),
     })
 }
 

@@ -152,10 +152,10 @@ mod tests {
             shards: shards.into(),
             ..Network::default()
         };
-        let (routing, turn) = (Routing::new(&Arc::new(network), None), Cell::new(0));
+        let (routing, turn) = (Routing::new(&Arc::new(network), None), Cell::new(0u64));
         let mut first_asked = BTreeSet::new();
         for _ in 0..20 {
-            let random = || turn.replace(turn.get() + 1);
+            let random = || turn.replace(turn.get() + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
             let mut replicas = Replicas { routing: &routing, random: Box::new(random), orders: BTreeMap::new() };
             let mut orders = |given| -> Vec<_> {
                 let routed = instances(&mut replicas, (given, QueryParams::default()), false, true).unwrap();

@@ -155,6 +155,7 @@ impl NetworkSearch {
                 semantic_hits: found.answer.semantic_hits,
                 // It is the same for all instances.
                 query_vector: found.answer.query_vectors.into_iter().next().map(|(_, vector)| vector),
+                steps: Vec::new(),
             },
             took: call.app.runtime.unix_time().saturating_sub(started),
             request_uid: uuids::v7(&*call.app.runtime).to_string(),
