@@ -69,6 +69,8 @@ pub fn unpack(archive: &Path, target: &Path) -> Result<(), UnpackError> {
             _ => return Err(foreign()),
         }
     }
+    // The checksum of all of it stands behind the end that the entries tell of.
+    io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(unreadable)?;
     Ok(())
 }
 
@@ -137,6 +139,27 @@ mod tests {
         let path = archive(folder.path(), b"./fine", EntryType::Regular);
         unpack(&path, &target).unwrap();
         assert!(target.join("fine").exists());
+    }
+
+    /// A flipped bit in a document once came in as another document.
+    #[test]
+    fn damage_is_told_wherever_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("damaged.tar.gz");
+        let mut tar = Builder::new(GzEncoder::new(File::create(&path).unwrap(), Compression::none()));
+        let mut header = Header::new_gnu();
+        let text = b"a text that is stored as it is";
+        header.set_size(text.len() as u64);
+        tar.append_data(&mut header, "text", &text[..]).unwrap();
+        tar.into_inner().unwrap().finish().unwrap();
+        unpack(&path, &folder.path().join("whole")).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        let place = bytes.windows(text.len()).position(|window| window == text).unwrap();
+        bytes[place] ^= 1;
+        // A test of its own thread: it may block.
+        #[allow(clippy::disallowed_methods)]
+        std::fs::write(&path, bytes).unwrap();
+        assert!(matches!(unpack(&path, &folder.path().join("damaged")), Err(UnpackError::Read { .. })));
     }
 
     #[test]
