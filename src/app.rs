@@ -29,7 +29,9 @@ use crate::auth::KeySet;
 use crate::control::engine::EngineIndexes;
 use crate::control::indexes::SharedIndexes;
 use crate::control::message::{ControlAnswer, ControlMesh, ControlQuestion};
-use crate::control::{CONTROL_CORE, ControlConfig, ControlError, ControlHandle, ControlPlane, Features};
+use crate::control::{
+    CONTROL_CORE, ControlConfig, ControlError, ControlHandle, ControlPlane, Features, indexes_folder,
+};
 use crate::dumps;
 use crate::embedders::{Embedders, Tally};
 use crate::http::Method;
@@ -446,7 +448,7 @@ fn counts(counting: &Counting, room: &SearchRoom) -> Counts {
 
 fn engine_config(options: &Options) -> EngineConfig {
     EngineConfig {
-        root: options.db_path.join("indexes"),
+        root: indexes_folder(&options.db_path),
         forced_partitions: options.partitions,
         split_documents: SPLIT_DOCUMENTS,
         preload_graphs: options.prefetch_graphs,

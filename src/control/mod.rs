@@ -29,5 +29,6 @@ pub(crate) mod testing;
 pub use features::{Features, FeaturesPatch};
 pub use handle::{CONTROL_CORE, ControlHandle};
 pub use message::{ControlChange, ControlError, ListQuery, Selection};
+pub(crate) use plane::indexes_folder;
 pub use plane::{ControlConfig, ControlPlane};
 pub use state::ControlState;

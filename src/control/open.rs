@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use super::acknowledge::Verdicts;
 use super::inbox::{Inbox, Signal};
 use super::indexes::{IndexError, Opened, SharedIndexes};
 use super::message::{ControlError, ControlMesh};
-use super::plane::{ControlConfig, ControlPlane, log_folder, store_path};
+use super::plane::{ControlConfig, ControlPlane, indexes_folder, log_folder, store_path};
 use super::state::{ControlState, IndexMap};
 use super::storage::record::{Changes, CommitRecord, IndexEntry};
 use super::storage::recovered::Recovered;
@@ -43,6 +44,9 @@ impl ControlPlane {
         outgoing: Client,
     ) -> Result<Rc<Self>, ControlError> {
         let (store, recovered) = ControlStore::open(runtime.clone(), &store_path(&config.root)).await?;
+        if store.is_new() {
+            refuse_lost_store(&*runtime, &config.root).await?;
+        }
         runtime.spawn(RunQueue::Indexing, Box::pin(store.clone().run()));
         let (log, waiting) =
             TaskLog::open(&runtime, &log_folder(&config.root), &recovered.finished, &recovered.undelivered).await?;
@@ -72,6 +76,22 @@ impl ControlPlane {
             }
         }
     }
+}
+
+/// A store that was lost beside its indexes must not be taken for that of a new database, which would not know them.
+async fn refuse_lost_store(runtime: &dyn Runtime, root: &Path) -> Result<(), ControlError> {
+    let (disk, indexes, store) = (runtime.disk(), indexes_folder(root), store_path(root));
+    let unreadable = |error| ControlError::Storage(format!("{}: {error}", indexes.display()));
+    if !disk.exists(&indexes).await.map_err(unreadable)?
+        || disk.list_dir(&indexes).await.map_err(unreadable)?.is_empty()
+    {
+        return Ok(());
+    }
+    let (store, indexes) = (store.display(), indexes.display());
+    Err(ControlError::Storage(format!(
+        "{store} is missing or empty, but {indexes} holds indexes; restore the database from a snapshot or a dump, or start with \
+         another folder"
+    )))
 }
 
 /// The parts while they are being brought together.

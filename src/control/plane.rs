@@ -337,6 +337,11 @@ pub(crate) fn store_path(root: &Path) -> PathBuf {
     root.join("control.store")
 }
 
+/// Where the indexes lie under the folder of the data.
+pub(crate) fn indexes_folder(root: &Path) -> PathBuf {
+    root.join("indexes")
+}
+
 /// Where the log lies under the folder of the data.
 pub(crate) fn log_folder(root: &Path) -> PathBuf {
     root.join("log")

@@ -69,6 +69,11 @@ impl ControlStore {
         Ok((Rc::new(Self { runtime, store, finished, inbox: Inbox::default() }), recovered))
     }
 
+    /// Whether nothing was ever committed to it.
+    pub fn is_new(&self) -> bool {
+        self.store.epoch() == 0
+    }
+
     /// Makes changes durable. Changes handed in later are never durable before them.
     ///
     /// # Errors
