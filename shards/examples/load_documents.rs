@@ -110,8 +110,8 @@ async fn measure(runtime: &dyn Runtime, engine: &Rc<Engine>, file: &std::path::P
     );
     println!(
         "on disk   {:.1} MB, {:.2} times the JSON",
-        view.store_bytes as f64 / 1e6,
-        view.store_bytes as f64 / bytes
+        view.store_bytes.file as f64 / 1e6,
+        view.store_bytes.file as f64 / bytes
     );
     let view = small_batches(engine, view).await?;
     let start = Instant::now();

@@ -2,6 +2,7 @@
 //!
 //! The limits of the task queue's store are omitted, because here it is limited only by the disk.
 
+use shards::engine::StoreBytes;
 use shards::timestamp::Timestamp;
 
 use super::error::ApiError;
@@ -50,9 +51,9 @@ async fn metrics(call: Call<App>) -> Answer {
 
 fn indexes(state: &ControlState, figures: &ControlFigures, out: &mut Exposition) {
     let status = &figures.status;
-    let stored: u64 = state.indexes.values().map(|view| view.store_bytes).sum();
-    out.gauge("db_size_bytes", "Bytes of the database's files", (status.file_bytes + stored) as f64);
-    out.gauge("used_db_size_bytes", "Bytes in use within them", (status.used_bytes + stored) as f64);
+    let stored: StoreBytes = state.indexes.values().map(|view| view.store_bytes).sum();
+    out.gauge("db_size_bytes", "Bytes of the database's files", (status.file_bytes + stored.file) as f64);
+    out.gauge("used_db_size_bytes", "Bytes in use within them", (status.used_bytes + stored.used) as f64);
     out.gauge("index_count", "Indexes", state.indexes.len() as f64);
     if !state.indexes.is_empty() {
         out.family("index_docs_count", "gauge", "Documents of each index");

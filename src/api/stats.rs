@@ -49,8 +49,8 @@ async fn all(call: Call<App>) -> Answer {
     let mut indexes = Map::new();
     let (mut file_bytes, mut used_bytes, mut last_update) = (status.file_bytes, status.used_bytes, None);
     for (uid, view) in state.indexes.iter() {
-        file_bytes += view.store_bytes;
-        used_bytes += view.store_bytes;
+        file_bytes += view.store_bytes.file;
+        used_bytes += view.store_bytes.used;
         if call.grant.sees_index(uid) {
             last_update = last_update.max(Some(view.updated_at));
             indexes.insert(uid.to_string(), object(view, status.processing_indexes.iter().any(|name| **name == **uid)));

@@ -9,7 +9,7 @@ use storage_engine::ReadTree;
 use uuid::Uuid;
 
 use super::messages::{Answer, EpochShare, PartitionQuestion, Place, Prepared, ReadQuestion};
-use super::types::{Batch, BatchOp, EngineError, IndexView, OpOutcome};
+use super::types::{Batch, BatchOp, EngineError, IndexView, OpOutcome, StoreBytes};
 use super::{Engine, all_done, answer_as};
 use crate::error::UserError;
 use crate::facets::parse_filter;
@@ -212,20 +212,25 @@ impl Engine {
         tokenizer.map_err(|error| EngineError::Storage(error.to_string()))
     }
 
-    /// Opens a layout at an epoch; answers what cuts its texts and the bytes in use.
+    /// Opens a layout at an epoch; answers what cuts its texts, and the bytes of its stores.
     async fn open_layout(
         &self,
         place: Place,
         catalog: &Catalog,
         epoch: Epoch,
-    ) -> Result<(Arc<TextTokenizer>, u64), EngineError> {
+    ) -> Result<(Arc<TextTokenizer>, StoreBytes), EngineError> {
         let tokenizer = self.tokenizer(&catalog.settings, None).await?;
         let store_bytes = self.open_partitions(place, &share_of(catalog, &tokenizer, epoch), catalog).await?;
         Ok((tokenizer, store_bytes))
     }
 
-    /// Opens all partitions of a layout at an epoch; answers the bytes in use.
-    async fn open_partitions(&self, place: Place, share: &EpochShare, catalog: &Catalog) -> Result<u64, EngineError> {
+    /// Opens all partitions of a layout at an epoch; answers the bytes of their stores.
+    async fn open_partitions(
+        &self,
+        place: Place,
+        share: &EpochShare,
+        catalog: &Catalog,
+    ) -> Result<StoreBytes, EngineError> {
         let opened = partitions(place, catalog.partition_count()).map(|place| {
             let share = share.clone();
             async move {
@@ -238,7 +243,7 @@ impl Engine {
         if !whole {
             return Err(PartitionError::Damaged("partition (documents are missing)").into());
         }
-        Ok(opened.iter().map(|(_, bytes)| bytes).sum())
+        Ok(opened.iter().map(|(_, bytes)| *bytes).sum())
     }
 
     pub(super) fn view_of(
@@ -247,7 +252,7 @@ impl Engine {
         epoch: Epoch,
         catalog: &Catalog,
         tokenizer: &Arc<TextTokenizer>,
-        store_bytes: u64,
+        store_bytes: StoreBytes,
     ) -> IndexView {
         let Place { index, layout, .. } = place;
         IndexView {

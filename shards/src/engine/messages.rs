@@ -8,7 +8,7 @@ use futures_util::future::LocalBoxFuture;
 use uuid::Uuid;
 
 use super::listing::Listed;
-use super::types::{Batch, EngineError, IndexView, OpOutcome};
+use super::types::{Batch, EngineError, IndexView, OpOutcome, StoreBytes};
 use crate::document::RawDocument;
 use crate::error::UserError;
 use crate::facets::columns::{Cut, Mark};
@@ -223,14 +223,14 @@ pub enum Answer {
     Progress(Option<StageProgress>),
     /// To [`Question::Compact`] and [`PartitionQuestion::Compact`]: bytes of files before and after.
     Compacted(u64, u64),
-    /// To [`PartitionQuestion::Open`]: documents and bytes in use.
-    PartitionOpened(u64, u64),
+    /// To [`PartitionQuestion::Open`]: how many documents there are, and the store's bytes.
+    PartitionOpened(u64, StoreBytes),
     /// To [`PartitionQuestion::Wanted`].
     Wanted(Vec<WantedText>),
     /// To [`PartitionQuestion::Finish`].
     Finished(PartitionDelta),
-    /// To [`PartitionQuestion::Publish`]: bytes in use.
-    Published(u64),
+    /// To [`PartitionQuestion::Publish`].
+    Published(StoreBytes),
     /// To [`ReadQuestion::LookUp`]: in the order of the ids.
     Numbers(Vec<Option<DocId>>),
     /// To [`ReadQuestion::Choose`].

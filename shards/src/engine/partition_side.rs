@@ -9,7 +9,7 @@ use super::home::PartitionHome;
 use super::listing::{Listed, keep_first};
 use super::messages::{Answer, EpochShare, Listing, PartitionQuestion, Place, ReadQuestion};
 use super::search_side::RuntimePacer;
-use super::{Engine, EngineError};
+use super::{Engine, EngineError, StoreBytes};
 use crate::document::RawDocument;
 use crate::document::primary_key::{KeyFinder, is_valid};
 use crate::facets::sort::{SortMode, sort_marks, sorted_page, sorted_page_behind};
@@ -89,7 +89,7 @@ impl Engine {
             }
             PartitionQuestion::Publish(share) => {
                 home.publish(&share);
-                Answer::Published(home.store().used_bytes())
+                Answer::Published(StoreBytes::of(home.store()))
             }
             PartitionQuestion::Compact => {
                 let (before, after) = home.compact().await?;
@@ -109,7 +109,7 @@ impl Engine {
             }
         }
         home.publish(share);
-        let answer = Answer::PartitionOpened(home.documents(), home.store().used_bytes());
+        let answer = Answer::PartitionOpened(home.documents(), StoreBytes::of(home.store()));
         let home = Rc::new(home);
         home.preload_aside();
         self.partitions.borrow_mut().insert(place, home);

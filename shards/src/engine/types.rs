@@ -1,10 +1,11 @@
 //! Inputs and outputs of an engine. Everything here may be sent to other cores.
 
 use std::collections::BTreeMap;
+use std::iter::Sum;
 use std::sync::Arc;
 
 use serde_json::Value;
-use storage_engine::{CommitError, DiskError, OpenError};
+use storage_engine::{CommitError, DiskError, OpenError, PageStore};
 use uuid::Uuid;
 
 use crate::document::{DocumentIds, PayloadFormat, RawDocument};
@@ -17,6 +18,28 @@ use crate::settings::Settings;
 use crate::text::TextTokenizer;
 use crate::timestamp::Timestamp;
 use crate::vectors::{EmbedderStates, VectorSums};
+
+/// Bytes of page stores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreBytes {
+    /// Of their files.
+    pub file: u64,
+    /// In use within them; the rest is free for later states, or given back by a compaction.
+    pub used: u64,
+}
+
+impl StoreBytes {
+    /// Those of one store.
+    pub(super) fn of(store: &PageStore) -> Self {
+        Self { file: store.file_bytes(), used: store.used_bytes() }
+    }
+}
+
+impl Sum for StoreBytes {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self { file: sum.file + one.file, used: sum.used + one.used })
+    }
+}
 
 /// Everything a core needs to know of an index to plan a request: the state of one epoch. Published to all cores after each
 /// commit, never changed.
@@ -48,8 +71,8 @@ pub struct IndexView {
     pub geo_points: u64,
     /// Bytes of all document records.
     pub raw_bytes: u64,
-    /// Bytes in use in the files of all partitions.
-    pub store_bytes: u64,
+    /// Those of all partitions.
+    pub store_bytes: StoreBytes,
     /// Counts up each time the index is laid out anew over its partitions; names the folder of its files.
     pub layout: u32,
     /// What is known of the embedders of the settings.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use serde_json::Value;
-use shards::engine::{Batch, BatchOp, DocumentScan, DocumentsPage, DocumentsQuery, IndexView, OpOutcome};
+use shards::engine::{Batch, BatchOp, DocumentScan, DocumentsPage, DocumentsQuery, IndexView, OpOutcome, StoreBytes};
 use shards::error::UserError;
 use shards::fields::FieldsMap;
 use shards::ids::{CoreId, Epoch};
@@ -151,7 +151,7 @@ impl Indexes for FakeHandle {
                 field_distribution: Arc::default(),
                 geo_points: 0,
                 raw_bytes: 0,
-                store_bytes: 0,
+                store_bytes: StoreBytes::default(),
                 layout: 0,
                 embedders: Arc::default(),
                 vectors: shards::vectors::VectorSums::default(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use shards::engine::IndexView;
+use shards::engine::{IndexView, StoreBytes};
 use shards::error::UserError;
 
 use super::{Found, complete, create_index, fail_batch, history, index_not_found, may_create_index, operations};
@@ -187,12 +187,14 @@ pub(super) async fn compact(run: &mut Run<'_>) -> Result<End, Broken> {
     let Some(view) = run.plane.state().index(&index).cloned() else {
         return fail_batch(run, index_not_found(&index)).await;
     };
-    match run.compact(view).await {
+    match run.compact(view.clone()).await {
         Ok((before, after)) => {
             for task in &mut run.tasks {
                 task.outcome = Outcome::Sizes { before, after };
             }
-            run.finish(Changes::default(), Vec::new()).await?;
+            let mut view = (*view).clone();
+            view.store_bytes = StoreBytes { file: after, used: view.store_bytes.used.min(after) };
+            run.finish(Changes::default(), vec![(index, Some(Arc::new(view)))]).await?;
             Ok(End::Finished)
         }
         Err(error) => fail_batch(run, error).await,
