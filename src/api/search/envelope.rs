@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use shards::search::{PageRequest, SearchAnswer, SearchRequest};
 
 /// Everything that stands around the hits.
@@ -99,6 +99,7 @@ pub(super) fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use shards::search::{FacetAnswer, Step};
 
     use super::*;
