@@ -75,7 +75,6 @@ impl Parser<'_> {
         self.check_depth(depth)?;
         rest(self.pace).await;
         self.reader.skip_any_white();
-        let start = self.reader.position();
         if self.reader.take("(") {
             let inner = Box::pin(self.or(depth + 1)).await?;
             self.reader.skip_white();
@@ -89,13 +88,13 @@ impl Parser<'_> {
             "_geoRadius" => self.geo_radius(),
             "_geoBoundingBox" => self.geo_box(),
             "_geoPolygon" if self.reader.take("_geoPolygon(") => self.geo_polygon(),
-            word if word == "_vectors" || word.starts_with("_vectors.") => match self.vectors()? {
-                Some(test) => Ok(test),
-                None => {
-                    self.reader.rewind(start);
+            word if word == "_vectors" || word.starts_with("_vectors.") => {
+                if self.tests_values() {
                     self.test().await
+                } else {
+                    self.vectors()
                 }
-            },
+            }
             _ => self.test().await,
         }
     }
@@ -273,8 +272,20 @@ impl Parser<'_> {
         if self.reader.take(token) { Ok(()) } else { Err(self.reader.error(&format!("expected `{token}`"))) }
     }
 
-    /// A test of a document's vectors; `None` when it is a test of an ordinary field named `_vectors`.
-    fn vectors(&mut self) -> Result<Option<Node>, SyntaxError> {
+    /// Whether the word that comes next is compared with values. Then it is a field as any other, whatever its name.
+    fn tests_values(&mut self) -> bool {
+        let start = self.reader.position();
+        self.reader.take(self.reader.peek_word());
+        self.reader.skip_white();
+        let compares = self.reader.take_comparison().is_some() || self.reader.take_keyword("IS");
+        let lists =
+            self.reader.take_keyword("IN") || self.reader.take_keyword("NOT") && self.reader.take_spaced_keyword("IN");
+        self.reader.rewind(start);
+        compares || lists
+    }
+
+    /// A test of a document's vectors.
+    fn vectors(&mut self) -> Result<Node, SyntaxError> {
         self.reader.take("_vectors");
         let mut embedder = None;
         let mut part = VectorsPart::Any;
@@ -300,10 +311,7 @@ impl Parser<'_> {
         let negated = spaced && self.reader.take_keyword("NOT") && self.reader.take_white();
         if spaced && self.reader.take("EXISTS") {
             let test = Node::Vectors(VectorsTest { embedder, part });
-            return Ok(Some(if negated { Node::not(test) } else { test }));
-        }
-        if embedder.is_none() {
-            return Ok(None);
+            return Ok(if negated { Node::not(test) } else { test });
         }
         Err(self.reader.error("expected `EXISTS` or `NOT EXISTS` after the `_vectors` filter"))
     }

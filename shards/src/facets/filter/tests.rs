@@ -78,6 +78,11 @@ fn what_parses() {
         "_vectors.a.fragments.f EXISTS",
         "_vectors = 1",
         "_vectors IS NULL",
+        "_vectors.a = 1",
+        "_vectors.a.userProvided!=true",
+        "_vectors. IN[1]",
+        "_vectors.a NOT IN [1]",
+        "_vectors.a.nope IS NOT EMPTY",
         "_vectorsX = 1",
         "_shard IN [a]",
         "NOT NOT a = 1",
@@ -150,7 +155,11 @@ fn what_does_not_parse() {
         "_vectors.",
         "_vectors. EXISTS",
         "_vectors.a",
-        "_vectors.a = 1",
+        "_vectors.a CONTAINS b",
+        "_vectors NOT CONTAINS b",
+        "_vectors 1 TO 2",
+        "_vectors.'a' = 1",
+        "_vectors.a IS",
         "_vectors.a.nope EXISTS",
         "_vectors.a.userProvided.regenerate EXISTS",
         "_vectors.a.'userProvided' EXISTS",
@@ -245,6 +254,20 @@ fn unfilterable_attributes_are_refused_before_evaluation() {
     assert_eq!(selected(&facets, "a = 2 AND b = 1"), Err("invalid_document_filter"));
     assert_eq!(selected(&facets, "a.deep = 1"), Ok(vec![]));
     assert_eq!(selected(&facets, "_vectors = 1"), Ok(vec![]));
+}
+
+/// Where `_vectors` is filterable its fields are ones that no document has; comparing them with values was refused.
+#[test]
+fn fields_of_vectors_are_fields() {
+    let document = json!({"a": 1});
+    let of = |names: &[&str], text: &str| selected(&Facets::with(filterable(names), [document.clone()]), text);
+    for none in ["_vectors.e = 1", "_vectors.e.userProvided > 1", "_vectors.e IN [1]", "_vectors.e IS NULL"] {
+        assert_eq!(of(&["_vectors"], none), Ok(vec![]), "{none}");
+        assert_eq!(of(&["a"], none), Err("invalid_document_filter"), "{none}");
+    }
+    for all in ["NOT _vectors.e = 1", "_vectors.e NOT IN [1]", "_vectors.e IS NOT EMPTY"] {
+        assert_eq!(of(&["_vectors"], all), Ok(vec![0]), "{all}");
+    }
 }
 
 /// `!=` on a field that no document ever had finds nothing, while what is written as a complement finds everything.
