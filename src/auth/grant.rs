@@ -136,10 +136,9 @@ pub fn authorize(
         return if action.is_about_keys() { Err(AuthError::MissingMasterKey) } else { Ok(Grant::everything()) };
     };
     let token = token.ok_or(AuthError::MissingAuthorizationHeader)?;
-    if equal_in_constant_time(token, master_key) {
+    if equal_in_constant_time(token.as_bytes(), master_key) {
         return Ok(Grant::everything());
     }
-    let token = std::str::from_utf8(token).map_err(|_| AuthError::InvalidApiKey)?;
     let grant = find_grant(token, action, keys, master_key, now)?;
     if let Some(index) = index {
         grant.check_index(index)?;
@@ -148,13 +147,16 @@ pub fn authorize(
     if key.allows(action, now) { Ok(grant) } else { Err(AuthError::InvalidApiKey) }
 }
 
-/// The token in a header of the form `Bearer token`. Everything after the first blank is the token.
-fn bearer_token(header: &[u8]) -> Result<&[u8], AuthError> {
-    let mut parts = header.splitn(2, |byte| *byte == b' ');
-    if parts.next() != Some(b"Bearer".as_slice()) {
+/// The token in a header of the form `Bearer token`. Everything after the first blank is the token. A header that is not ASCII text
+/// has no form.
+fn bearer_token(header: &[u8]) -> Result<&str, AuthError> {
+    let is_text = header.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+    let text = std::str::from_utf8(header).ok().filter(|_| is_text).ok_or(AuthError::MissingAuthorizationHeader)?;
+    let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
+    if scheme != "Bearer" {
         return Err(AuthError::MissingAuthorizationHeader);
     }
-    parts.next().filter(|token| !token.is_empty()).ok_or(AuthError::InvalidApiKey)
+    if token.is_empty() { Err(AuthError::InvalidApiKey) } else { Ok(token) }
 }
 
 /// The key that a token stands for, as a tenant token where the action takes those, else as a key's value.
@@ -254,6 +256,20 @@ mod tests {
         assert_eq!(code(None, Action::KeysCreate, None, &open), "missing_master_key");
         assert_eq!(code(Some(&bearer(MASTER)), Action::KeysCreate, None, &closed), "ok");
         assert_eq!(code(Some(&format!("Bearer  {MASTER}")), Action::KeysCreate, None, &closed), "invalid_api_key");
+    }
+
+    /// Without a master key such a header was let through, with one it was called a wrong key.
+    #[test]
+    fn a_header_that_is_no_text_is_as_none() {
+        let (open, closed) = (KeySet::new(None, Vec::new()), set(Vec::new()));
+        for header in ["Bearer \u{e9}".as_bytes(), b"Bearer \xe9", b"Bearer x\x7f", b"Bearer \xe9 x", b"\xff"] {
+            for (keys, action) in [(&open, Action::IndexesGet), (&open, Action::KeysGet), (&closed, Action::IndexesGet)]
+            {
+                let refused = authorize(Some(header), action, None, keys, NOW).unwrap_err();
+                assert_eq!(refused, AuthError::MissingAuthorizationHeader, "{header:?}");
+            }
+        }
+        assert_eq!(code(Some("Bearer a\tb"), Action::IndexesGet, None, &open), "ok");
     }
 
     #[test]
