@@ -16,7 +16,7 @@ use super::router::{Answer, Call, Route};
 use crate::app::App;
 use crate::auth::Grant;
 use crate::control::{ListQuery, Selection};
-use crate::http::Response;
+use crate::http::{Headers, Response};
 use crate::network::headers;
 use crate::routes;
 use crate::tasks::filter::{Filter, Page, Scope};
@@ -62,12 +62,24 @@ fn numbering(call: &Call<App>) -> Result<Numbering, ApiError> {
     if !call.app.options.replication_parameters {
         return Ok(Numbering::default());
     }
-    let uid = call.request.headers.get_str("TaskId").map(|text| {
+    numbering_of(&call.request.headers)
+}
+
+fn numbering_of(headers: &Headers) -> Result<Numbering, ApiError> {
+    let uid = text_of(headers, "TaskId")?.map(|text| {
         let why = |_| ApiError::bad_request(format!("The header `TaskId` must be the number of a task, not `{text}`."));
         text.trim().parse().map_err(why)
     });
-    let is_dry = call.request.headers.get_str("DryRun").is_some_and(|text| text.trim().eq_ignore_ascii_case("true"));
-    Ok(Numbering { uid: uid.transpose()?, is_dry })
+    let uid = uid.transpose()?;
+    let is_dry = text_of(headers, "DryRun")?.is_some_and(|text| text.trim().eq_ignore_ascii_case("true"));
+    Ok(Numbering { uid, is_dry })
+}
+
+/// The text of a header, if there is one. What cannot be read may have asked for something, so it is not ignored.
+fn text_of<'h>(headers: &'h Headers, name: &str) -> Result<Option<&'h str>, ApiError> {
+    let why = || ApiError::bad_request(format!("The header `{name}` must be ASCII text."));
+    let text = |value: &'h [u8]| std::str::from_utf8(value).ok().filter(|text| text.is_ascii()).ok_or_else(why);
+    headers.get(name).map(text).transpose()
 }
 
 /// 202 with the summary of an accepted task.
@@ -321,6 +333,24 @@ mod tests {
             ("beforeFinishedAt=2020", ErrorCode::InvalidTaskBeforeFinishedAt),
         ] {
             assert_eq!(filter(raw), Err(code), "{raw}");
+        }
+    }
+
+    /// A dry run that was asked for in letters that are no ASCII was carried out.
+    #[test]
+    fn headers_that_cannot_be_read_are_refused() {
+        let of = |name: &str, value: &[u8]| {
+            let mut headers = Headers::default();
+            headers.push(name, value);
+            numbering_of(&headers).map_err(|error| error.code)
+        };
+        assert_eq!(of("dryrun", b" TRUE"), Ok(Numbering { uid: None, is_dry: true }));
+        assert_eq!(of("DryRun", b"yes"), Ok(Numbering::default()));
+        assert_eq!(of("TaskId", b"7 "), Ok(Numbering { uid: Some(7), is_dry: false }));
+        for name in ["DryRun", "TaskId"] {
+            for value in [&b"\xff"[..], "true\u{e9}".as_bytes()] {
+                assert_eq!(of(name, value), Err(ErrorCode::BadRequest), "{name}");
+            }
         }
     }
 
