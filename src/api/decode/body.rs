@@ -9,13 +9,11 @@ use crate::api::error::{ApiError, ErrorCode};
 /// Bytes of a body from which on a vector may be in it that is worth to be read apart.
 const APART_MIN: usize = 256;
 
-/// The types that some route reads.
+/// The types in which documents come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediaType {
     /// `application/json`
     Json,
-    /// Another type that ends in `+json`: good for requests, not for documents.
-    JsonLike,
     /// `application/x-ndjson`
     Ndjson,
     /// `text/csv`
@@ -24,24 +22,64 @@ pub enum MediaType {
     Other,
 }
 
-/// The type that a `Content-Type` header names; its parameters and its letter case do not count. With a blank before its
-/// parameters it is none.
+/// The type that a `Content-Type` header names; what a `+` adds to it and its letter case do not count.
 pub fn media_type(header: &str) -> MediaType {
-    let essence = match header.split_once(';') {
-        Some((essence, _)) if essence.ends_with([' ', '\t']) => return MediaType::Other,
-        Some((essence, _)) => essence,
-        None => header.trim_end(),
-    };
-    let essence = essence.trim_start().to_ascii_lowercase();
-    let Some((kind, name)) = essence.split_once('/') else { return MediaType::Other };
-    let (subtype, suffix) = name.rsplit_once('+').unwrap_or((name, ""));
-    match (kind, subtype, suffix) {
-        ("application", "json", _) => MediaType::Json,
-        ("application", "x-ndjson", _) => MediaType::Ndjson,
-        ("text", "csv", _) => MediaType::Csv,
-        (_, "json", _) | (_, _, "json") => MediaType::JsonLike,
+    let header = header.to_ascii_lowercase();
+    match essence(&header) {
+        Some(("application", "json", _)) => MediaType::Json,
+        Some(("application", "x-ndjson", _)) => MediaType::Ndjson,
+        Some(("text", "csv", _)) => MediaType::Csv,
         _ => MediaType::Other,
     }
+}
+
+/// Whether a `Content-Type` header names JSON, or something that is written in it: good for requests, not for documents.
+fn is_json(header: &str) -> bool {
+    essence(header)
+        .is_some_and(|(_, subtype, suffix)| [subtype, suffix].iter().any(|name| name.eq_ignore_ascii_case("json")))
+}
+
+/// The type, the subtype and what a `+` adds to that, of a well-formed header.
+fn essence(header: &str) -> Option<(&str, &str, &str)> {
+    let header = header.trim_matches([' ', '\t']);
+    let (essence, parameters) = header.split_once(';').unwrap_or((header, ""));
+    let (kind, name) = essence.split_once('/')?;
+    let (subtype, suffix) = name.rsplit_once('+').filter(|(subtype, _)| !subtype.is_empty()).unwrap_or((name, ""));
+    (is_token(kind) && is_token(name) && are_parameters(parameters)).then_some((kind, subtype, suffix))
+}
+
+/// Whether these are `name=value` with semicolons between them and perhaps after them. Blanks are taken before a name and after
+/// a quoted value only; an unquoted value may be empty where it is the last, a quoted one never.
+fn are_parameters(mut rest: &str) -> bool {
+    loop {
+        rest = rest.trim_start_matches(' ');
+        if rest.is_empty() {
+            return true;
+        }
+        let Some((name, value)) = rest.split_once('=') else { return false };
+        let (is_good, after) = match value.strip_prefix('"') {
+            Some(quoted) => {
+                let Some((text, after)) = quoted.split_once('"') else { return false };
+                let after = after.trim_start_matches(' ');
+                let is_text = !text.is_empty() && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+                (is_text && (after.is_empty() || after.starts_with(';')), after.get(1..).unwrap_or_default())
+            }
+            None => {
+                let (token, after) = value.split_once(';').unwrap_or((value, ""));
+                (is_token(token) || value.is_empty(), after)
+            }
+        };
+        if !is_token(name) || !is_good {
+            return false;
+        }
+        rest = after;
+    }
+}
+
+/// Whether HTTP calls this a token.
+fn is_token(text: &str) -> bool {
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_good)
 }
 
 /// Reads a JSON body, given the request's `Content-Type` and its bytes.
@@ -79,10 +117,9 @@ pub fn json_body_and_vector(
 /// Those of a missing or another content type, and of no body.
 pub fn check_json(content_type: Option<&str>, body: &[u8]) -> Result<(), ApiError> {
     let wanted = "`application/json`";
-    match content_type.map(media_type) {
-        Some(MediaType::Json | MediaType::JsonLike) => {}
-        Some(_) => return Err(invalid_content_type(content_type.unwrap_or_default(), wanted)),
-        None => return Err(missing_content_type(wanted)),
+    let header = content_type.ok_or_else(|| missing_content_type(wanted))?;
+    if !is_json(header) {
+        return Err(invalid_content_type(header, wanted));
     }
     if body.is_empty() {
         return Err(missing_payload("json"));
@@ -189,6 +226,67 @@ mod tests {
         }
         let list = format!("[{numbers}]");
         assert_eq!(read(&list), general(&list).map(|value| (value, None)));
+    }
+
+    /// Some of these were taken for JSON, and types of which documents are written in something else were not.
+    #[test]
+    fn types_are_well_formed_and_json_in_one_of_two_places() {
+        for header in [
+            "application/json",
+            " application/json\t",
+            "APPLICATION/JSON;charset=utf-8",
+            "application/json; a=b;  c=d",
+            "application/json;",
+            "application/json;a=b; ",
+            "application/json;a=",
+            r#"application/json;a="b; c" ;d=e"#,
+            r#"application/json;a="\""#,
+            "application/json+",
+            "application/json+xml",
+            "text/csv+json",
+            "application/x-ndjson+json",
+            "application/a+b+json",
+            "*/json",
+        ] {
+            assert!(is_json(header), "{header}");
+        }
+        for header in [
+            "",
+            "/json",
+            "application/",
+            "application",
+            "application/+json",
+            "application/json+a+b",
+            "application /json",
+            "application/ json",
+            "application/json ;a=b",
+            "application/x/json",
+            "application/x{+json",
+            "\u{e9}/json",
+            "application/json,application/json",
+            "application/json;a",
+            "application/json;a=b;c",
+            "application/json;;a=b",
+            "application/json;a=b;;",
+            "application/json;a=;b=c",
+            "application/json;=b",
+            "application/json;a =b",
+            "application/json;a= b",
+            "application/json;a=b c",
+            "application/json;a=b ;c=d",
+            "application/json;\ta=b",
+            "application/json;a=b/c",
+            r#"application/json;a="b"#,
+            r#"application/json;a="""#,
+            r#"application/json;a="b"c"#,
+            "application/json;a=\"\u{e9}\"",
+        ] {
+            assert!(!is_json(header), "{header}");
+            assert_eq!(media_type(header), MediaType::Other, "{header}");
+        }
+        let types = ["Text/CSV+json; a=b", "application/x-ndjson", "application/json+x", "text/json", "text/csv;a"];
+        let wanted = [MediaType::Csv, MediaType::Ndjson, MediaType::Json, MediaType::Other, MediaType::Other];
+        assert_eq!(types.map(media_type), wanted);
     }
 
     #[test]
