@@ -124,15 +124,18 @@ impl BodyCollector {
                 announced: false,
                 compressed: self.packing != Packing::Plain,
             }))
-        } else if self.packing == Packing::Plain || source.get_ref().is_empty() {
+        } else if self.packing == Packing::Plain || self.packing != Packing::Gzip && source.get_ref().is_empty() {
+            // No bytes are no gzip member, but what the other two make of nothing is nothing to clients of the interface.
             State::Finished(Ok(source.into_inner()))
         } else {
-            let ration = Rc::new(Cell::new(0));
+            let ration = Rc::new(Ration::default());
             let source = Rationed { source, ration: ration.clone() };
             let reader: Box<dyn Read> = match self.packing {
                 Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(source)),
                 Packing::Deflate => Box::new(flate2::bufread::ZlibDecoder::new(source)),
-                Packing::Brotli | Packing::Plain => Box::new(brotli::Decompressor::new(source, BROTLI_BUFFER_BYTES)),
+                Packing::Brotli | Packing::Plain => {
+                    Box::new(AskedTwice(brotli::Decompressor::new(source, BROTLI_BUFFER_BYTES)))
+                }
             };
             State::Reading { reader, ration, unpacked: Vec::new() }
         };
@@ -148,16 +151,23 @@ impl BodyCollector {
     }
 }
 
+/// What a reader may take, and whether it has taken everything.
+#[derive(Default)]
+struct Ration {
+    bytes: Cell<usize>,
+    is_at_end: Cell<bool>,
+}
+
 /// Packed bytes, of which a reader is given no more than its ration. Then it is told to come again.
 struct Rationed {
     source: Cursor<Vec<u8>>,
-    ration: Rc<Cell<usize>>,
+    ration: Rc<Ration>,
 }
 
 impl BufRead for Rationed {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         let left = self.source.fill_buf()?;
-        let given = left.len().min(self.ration.get());
+        let given = left.len().min(self.ration.bytes.get());
         if given == 0 && !left.is_empty() {
             return Err(ErrorKind::WouldBlock.into());
         }
@@ -165,8 +175,9 @@ impl BufRead for Rationed {
     }
 
     fn consume(&mut self, amount: usize) {
-        self.ration.set(self.ration.get().saturating_sub(amount));
+        self.ration.bytes.set(self.ration.bytes.get().saturating_sub(amount));
         self.source.consume(amount);
+        self.ration.is_at_end.set(self.source.position() >= self.source.get_ref().len() as u64);
     }
 }
 
@@ -175,6 +186,18 @@ impl Read for Rationed {
         let count = self.fill_buf()?.read(buffer)?;
         self.consume(count);
         Ok(count)
+    }
+}
+
+/// A brotli decoder, which looks for bytes that follow in its own buffer only when it is asked again at the end.
+struct AskedTwice<R: Read>(brotli::Decompressor<R>);
+
+impl<R: Read> Read for AskedTwice<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(buffer)? {
+            0 => self.0.read(buffer),
+            count => Ok(count),
+        }
     }
 }
 
@@ -187,7 +210,7 @@ pub struct Unpacker {
 }
 
 enum State {
-    Reading { reader: Box<dyn Read>, ration: Rc<Cell<usize>>, unpacked: Vec<u8> },
+    Reading { reader: Box<dyn Read>, ration: Rc<Ration>, unpacked: Vec<u8> },
     Finished(Result<Vec<u8>, BodyError>),
 }
 
@@ -196,7 +219,7 @@ impl Unpacker {
     pub fn step(&mut self) -> bool {
         let State::Reading { reader, ration, unpacked } = &mut self.state else { return true };
         let before = unpacked.len();
-        ration.set(RATION_BYTES);
+        ration.bytes.set(RATION_BYTES);
         unpacked.resize(before + STEP_BYTES, 0);
         let result = read_some(reader, &mut unpacked[before..]);
         unpacked.truncate(before + *result.as_ref().unwrap_or(&0));
@@ -206,7 +229,9 @@ impl Unpacker {
             Ok(_) if unpacked.len() as u64 > self.limit => {
                 Err(BodyError::TooLarge { limit: self.limit, announced: false, compressed: true })
             }
-            Ok(0) => Ok(std::mem::take(unpacked)),
+            Ok(0) if ration.is_at_end.get() => Ok(std::mem::take(unpacked)),
+            // What follows the end is lost to the client, who may have packed twice.
+            Ok(0) => Err(BodyError::Undecodable { encoding: self.packing.name() }),
             Ok(_) => return false,
         };
         self.state = State::Finished(finished);
@@ -317,6 +342,31 @@ mod tests {
             let undecodable = Err(BodyError::Undecodable { encoding: packing.name() });
             assert_eq!(read(packing, 1000, &wire[..wire.len() - 3]), undecodable, "{packing:?}");
             assert_eq!(read(packing, 1000, b"{\"id\": 1}"), undecodable, "{packing:?}");
+        }
+    }
+
+    /// Bytes after the end were left out without a word.
+    #[test]
+    fn a_body_ends_where_its_bytes_do() {
+        for packing in PACKED {
+            for plain in [&b"[]"[..], &[b'a'; 100_000], b""] {
+                let wire = pack(packing, plain);
+                assert_eq!(read(packing, 100_000, &wire), Ok(plain.to_vec()), "{packing:?}");
+                for rest in [&b"x"[..], b"\0", &[0; 2 * RATION_BYTES]] {
+                    let undecodable = Err(BodyError::Undecodable { encoding: packing.name() });
+                    assert_eq!(read(packing, 100_000, &[&wire, rest].concat()), undecodable, "{packing:?}");
+                }
+            }
+        }
+        let twice = pack(Packing::Gzip, b"[]").repeat(2);
+        assert_eq!(read(Packing::Gzip, 1000, &twice), Ok(b"[][]".to_vec()), "a member may follow");
+    }
+
+    /// An empty body was missing whatever it said to be; clients of the interface know that gzip is more than nothing.
+    #[test]
+    fn no_bytes_are_no_gzip() {
+        assert_eq!(read(Packing::Gzip, 1000, b""), Err(BodyError::Undecodable { encoding: "gzip" }));
+        for packing in [Packing::Deflate, Packing::Brotli, Packing::Plain] {
             assert_eq!(read(packing, 1000, b""), Ok(Vec::new()));
         }
     }
@@ -369,7 +419,7 @@ mod tests {
                 let State::Reading { mut reader, ration, .. } = collector.unpack().state else { panic!("not packed") };
                 let (mut unpacked, mut piece) = (Vec::new(), [0; 64]);
                 for bytes in rations.iter().cycle() {
-                    ration.set(*bytes);
+                    ration.bytes.set(*bytes);
                     match read_some(&mut reader, &mut piece) {
                         Ok(0) => break,
                         Ok(count) => unpacked.extend_from_slice(&piece[..count]),
