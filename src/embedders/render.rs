@@ -10,7 +10,7 @@ use shards::settings::{EmbedderConfig, EmbedderInput};
 use shards::vectors::{EmbedContext, EmbedDocument, EmbedRequest, TemplateField};
 
 use super::template::{JsonTemplate, TextTemplate};
-use super::view::{DocumentGlobals, Entries, FieldView, FlatView, Globals, NIL, View};
+use super::view::{DocumentGlobals, Entries, FieldView, Globals, NIL, View};
 
 /// What is to be done for a document.
 #[derive(Debug, PartialEq)]
@@ -153,7 +153,7 @@ impl DocumentView {
         let is_shown = |field: &&TemplateField| !field.name.contains('.') || self.places.contains_key(&field.id);
         let fields = fields.iter().filter(is_shown).map(|field| FieldView {
             name: &field.name,
-            value: FlatView(self.value(field.id)),
+            value: self.value(field.id),
             is_searchable: field.is_searchable,
         });
         DocumentGlobals { doc: &self.doc, fields: fields.collect() }

@@ -7,8 +7,11 @@ mod block;
 mod captures;
 mod filters;
 mod language;
+mod lists;
 mod loops;
 mod meter;
+mod panics;
+mod scope;
 mod source_limits;
 
 use std::io::{self, Write};
@@ -20,6 +23,7 @@ use liquid_core::{Error, ObjectView};
 use serde_json::Value;
 
 use meter::Metered;
+use scope::Root;
 
 /// Bytes that one text may have when it is rendered: a loop in a template must not fill the memory.
 const TEXT_BYTES_MAX: usize = 16 << 20;
@@ -53,8 +57,8 @@ impl TextTemplate {
     /// What cannot be rendered, in one line.
     pub(super) fn render(&self, globals: &dyn ObjectView) -> Result<String, String> {
         let mut text = Bounded(Vec::new());
-        let runtime = Metered(RuntimeBuilder::new().set_globals(globals).build());
-        let rendered = self.0.render_to(&mut text, &runtime).and_then(|()| runtime.check());
+        let runtime = Metered(Root::new(RuntimeBuilder::new().build(), globals));
+        let rendered = panics::caught(|| self.0.render_to(&mut text, &runtime).and_then(|()| runtime.check()));
         rendered.map_err(|error| one_line(&error))?;
         String::from_utf8(text.0).map_err(|_| "the text is not UTF-8".into())
     }
@@ -122,7 +126,7 @@ impl Write for Bounded {
 mod tests {
     use serde_json::json;
 
-    use super::super::view::{FieldView, FlatView, Globals, NIL, View};
+    use super::super::view::{FieldView, Globals, NIL, View};
     use super::*;
 
     fn document() -> View {
@@ -136,8 +140,8 @@ mod tests {
     fn render(text: &str) -> String {
         let document = document();
         let fields = vec![
-            FieldView { name: "title", value: FlatView(&NIL), is_searchable: true },
-            FieldView { name: "doc", value: FlatView(&document), is_searchable: false },
+            FieldView { name: "title", value: &NIL, is_searchable: true },
+            FieldView { name: "doc", value: &document, is_searchable: false },
         ];
         let globals = Globals(vec![("doc", &document), ("fields", &fields)]);
         TextTemplate::parse(text).unwrap().render(&globals).unwrap_or_else(|_| "!".into())
@@ -175,6 +179,78 @@ mod tests {
         ] {
             assert_eq!(render(text), wanted, "{text}");
         }
+    }
+
+    /// The order was another each time, so that documents were taken for changed.
+    #[test]
+    fn objects_keep_their_order() {
+        let document: View = json!({"zeta": "Z", "alpha": 1, "o": {"z": 1, "b": [1, {"y": 2, "a": 3}], "k": {}, "c": 4},
+            "people": [{"name": "T", "age": 3, "in": "x"}, {"name": "I", "age": 2, "in": "y"}, {"name": "T", "age": 3, "in": "x"}]})
+        .into();
+        let fields = [FieldView { name: "o", value: &document, is_searchable: true }];
+        let fields = fields.into_iter().collect::<Vec<_>>();
+        let globals = Globals(vec![("doc", &document), ("fields", &fields)]);
+        let (o, people) = ("z1b1y2a3kc4", "nameTage3inxnameIage2inynameTage3inx");
+        let doc = format!("zetaZalpha1o{o}people{people}");
+        let field = format!("nameovalue{doc}is_searchabletrue");
+        for (text, wanted) in [
+            ("{{doc}}", &*doc),
+            ("{{doc.o}}", o),
+            ("{{fields}}", &field),
+            ("{% for f in fields %}{{f}}{{f.value.alpha}}{% endfor %}", &format!("{field}1")),
+            ("{% for p in doc %}{{p[0]}}={{p[1]}};{% endfor %}", &format!("zeta=Z;alpha=1;o={o};people={people};")),
+            ("{% for p in doc.o %}{{p.first}} {{p.last}};{% endfor %}", "z 1;b 1y2a3;k ;c 4;"),
+            ("{% for p in doc %}{% for q in p[1] %}{{q[0]}}{% endfor %}{% break %}{% endfor %}", "!"),
+            (
+                "{% for p in doc %}{% if p[0] == 'o' %}{{p[1].b[1].a}}{% for q in p[1] %}{{q[0]}}{% endfor %}{% endif %}{% endfor %}",
+                "3zbkc",
+            ),
+            (
+                "{% tablerow p in doc.o limit:1 %}{{p}}{% endtablerow %}",
+                "<tr class=\"row1\"><td class=\"col1\">z1</td></tr>",
+            ),
+            ("{% assign x = doc.o %}{{x}} {{x.z}}{{x.b[1]}}{{x.size}}{{x.k | size}}", &format!("{o} 1y2a340")),
+            ("{% assign x = doc.o %}{% for p in x reversed %}{{p[0]}}{% endfor %}", "ckbz"),
+            ("{% assign x = doc.o %}{% if x contains 'z' %}y{% endif %}{% if x contains 4 %}n{% endif %}", "y"),
+            ("{% assign x = doc.o %}{% if x == doc.o %}y{% endif %}{% assign x = 1 %}{{x}}", "y1"),
+            ("{% assign x = doc.people %}{% for p in x %}{{p.name}}{% endfor %}{{x}}", &format!("TIT{people}")),
+            ("{{doc.o | default: 'x'}}{{doc.o.k | default: doc.o}}", &format!("{o}{o}")),
+            ("{{doc.o | size}}{{doc.o | default: 'x' | size}}{{doc | size}}", "444"),
+            ("{{doc.people | first}}{{doc.people | last}}", "nameTage3inxnameTage3inx"),
+            ("{{doc.people | reverse | map: 'name' | join}}", "T I T"),
+            ("{{doc.people | where: 'age', 2}}", "nameIage2iny"),
+            ("{{doc.people | where: 'age', 2 | map: 'in'}}", "y"),
+            ("{{doc.people | sort: 'name'}}", "nameIage2inynameTage3inxnameTage3inx"),
+            ("{{doc.people | reverse | sort_natural: 'in' | map: 'in'}}", "xxy"),
+            ("{{doc.people | sort: 'age' | first}}", "nameIage2iny"),
+            ("{{doc.people | uniq | size}}{{doc.people | reverse | uniq | size}}", "22"),
+            ("{{doc.people | compact: 'age' | slice: 1 | map: 'name'}}", "I"),
+            ("{{doc.people | concat: doc.people | map: 'age'}}", "323323"),
+            ("{{doc.o.b | join: '-'}} {{doc.o | append: '!'}}", &format!("1-y2a3 {o}!")),
+            ("{% capture x %}{{doc.o}}{% endcapture %}{{x}}", o),
+            (
+                "{% for i in (1..1) %}{{forloop}}{% endfor %}",
+                "length1index00index1rindex00rindex1firsttruelasttrueparentloop",
+            ),
+        ] {
+            // Each time anew: the library's objects have an order of their own each.
+            for _ in 0..3 {
+                let rendered = TextTemplate::parse(text).unwrap().render(&globals);
+                assert_eq!(rendered.unwrap_or_else(|_| "!".into()), wanted, "{text}");
+            }
+        }
+    }
+
+    /// The task of such a document failed as if the server were at fault.
+    #[test]
+    fn what_the_library_panics_of_is_an_error() {
+        let document: View = json!({"least": i64::MIN, "one": -1}).into();
+        let globals = Globals(vec![("doc", &document)]);
+        for text in ["{{doc.least | divided_by: doc.one}}", "{{doc.least | modulo: doc.one}}"] {
+            let why = TextTemplate::parse(text).unwrap().render(&globals).unwrap_err();
+            assert!(why.contains("overflow"), "{why}");
+        }
+        assert_eq!(render("{{doc.one | divided_by: 1}}"), "1");
     }
 
     #[test]

@@ -1,34 +1,40 @@
 //! JSON values as templates see them.
 //!
-//! Liquid copies every object that a template names, and its own objects have no order. To make the text of a document
-//! deterministic, the values of `fields` are copied flat, as lists of names and values, which render the same but in order.
+//! The objects of the library have no order, but the text of a document must be the same each time. So templates are lent these
+//! values. Where the library makes copies, in filters and for variables, objects become lists that begin with a mark; their
+//! text is that of the object, and [`View::from_copy`] makes objects of them again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
+use liquid_core::ObjectView;
 use liquid_core::ValueView;
 use liquid_core::model::{
     ArrayView, DisplayCow, KString, KStringCow, ObjectRender, ObjectSource, Scalar, ScalarCow, State, Value as Liquid,
 };
-use liquid_core::{Object, ObjectView};
 use serde_json::Value;
 
-/// A JSON value.
-#[derive(Debug)]
+/// A JSON value, or a state that a template compares values with.
+#[derive(Clone, Debug)]
 pub(super) enum View {
     Nil,
     Scalar(Scalar),
+    State(State),
     List(Vec<View>),
     Entries(Entries),
 }
 
 /// The entries of an object, in order.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Entries(pub(super) Vec<(String, View)>);
 
 /// What no value stands for.
 pub(super) static NIL: View = View::Nil;
 
 static LIQUID_NIL: Liquid = Liquid::Nil;
+
+/// Begins the copy of an object: it has no text, and is in no list.
+const MARK: State = State::Blank;
 
 impl From<Value> for View {
     fn from(value: Value) -> Self {
@@ -52,15 +58,22 @@ impl From<Value> for View {
 }
 
 impl View {
-    /// A copy in which objects are lists of their names and values.
-    fn flat(&self) -> Liquid {
-        match self {
-            Self::Nil => Liquid::Nil,
-            Self::Scalar(scalar) => Liquid::Scalar(scalar.clone()),
-            Self::List(items) => Liquid::Array(items.iter().map(Self::flat).collect()),
-            Self::Entries(entries) => {
-                let pairs = entries.0.iter().flat_map(|(name, value)| [Liquid::scalar(name.clone()), value.flat()]);
-                Liquid::Array(pairs.collect())
+    /// What the library has copied.
+    pub(super) fn from_copy(copy: Liquid) -> Self {
+        match copy {
+            Liquid::Nil => Self::Nil,
+            Liquid::Scalar(scalar) => Self::Scalar(scalar),
+            Liquid::State(state) => Self::State(state),
+            Liquid::Array(items) if items.first().is_some_and(|first| first.is_state()) => {
+                let mut items = items.into_iter().skip(1);
+                let pair = || Some((items.next()?.to_kstr().into_string(), Self::from_copy(items.next()?)));
+                Self::Entries(Entries(std::iter::from_fn(pair).collect()))
+            }
+            Liquid::Array(items) => Self::List(items.into_iter().map(Self::from_copy).collect()),
+            Liquid::Object(fields) => {
+                let fields: BTreeMap<_, _> = fields.into_iter().collect();
+                let entry = |(name, value): (KString, Liquid)| (name.into_string(), Self::from_copy(value));
+                Self::Entries(Entries(fields.into_iter().map(entry).collect()))
             }
         }
     }
@@ -69,62 +82,57 @@ impl View {
         match self {
             Self::Nil => &LIQUID_NIL,
             Self::Scalar(scalar) => scalar,
+            Self::State(state) => state,
             Self::List(items) => items,
             Self::Entries(entries) => entries,
         }
     }
 }
 
-/// A value that is copied flat.
-#[derive(Debug)]
-pub(super) struct FlatView<'d>(pub(super) &'d View);
-
-/// Passes everything on to the value within but for the copy.
-macro_rules! passed_on {
-    ([$($life:lifetime)?] $name:ty, $inner:expr, $copy:expr) => {
-        impl<$($life)?> ValueView for $name {
-            fn as_debug(&self) -> &dyn fmt::Debug {
-                self
-            }
-            fn render(&self) -> DisplayCow<'_> {
-                $inner(self).render()
-            }
-            fn source(&self) -> DisplayCow<'_> {
-                $inner(self).source()
-            }
-            fn type_name(&self) -> &'static str {
-                $inner(self).type_name()
-            }
-            fn query_state(&self, state: State) -> bool {
-                $inner(self).query_state(state)
-            }
-            fn to_kstr(&self) -> KStringCow<'_> {
-                $inner(self).to_kstr()
-            }
-            fn to_value(&self) -> Liquid {
-                $copy(self)
-            }
-            fn as_scalar(&self) -> Option<ScalarCow<'_>> {
-                $inner(self).as_scalar()
-            }
-            fn as_array(&self) -> Option<&dyn ArrayView> {
-                $inner(self).as_array()
-            }
-            fn as_object(&self) -> Option<&dyn ObjectView> {
-                $inner(self).as_object()
-            }
-            fn as_state(&self) -> Option<State> {
-                $inner(self).as_state()
-            }
-            fn is_nil(&self) -> bool {
-                $inner(self).is_nil()
-            }
-        }
-    };
+/// Whether a value is a copy with marks in it.
+pub(super) fn is_marked(value: &dyn ValueView) -> bool {
+    value.as_array().is_some_and(|items| items.values().any(|item| item.is_state() || is_marked(item)))
 }
 
-passed_on!([] View, View::inner, |view: &View| view.inner().to_value());
-passed_on!(['d] FlatView<'d>, |view: &'_ FlatView<'d>| -> &'d dyn ValueView { view.0.inner() }, |view: &FlatView<'d>| view.0.flat());
+/// Passes everything on to the value within.
+impl ValueView for View {
+    fn as_debug(&self) -> &dyn fmt::Debug {
+        self
+    }
+    fn render(&self) -> DisplayCow<'_> {
+        self.inner().render()
+    }
+    fn source(&self) -> DisplayCow<'_> {
+        self.inner().source()
+    }
+    fn type_name(&self) -> &'static str {
+        self.inner().type_name()
+    }
+    fn query_state(&self, state: State) -> bool {
+        self.inner().query_state(state)
+    }
+    fn to_kstr(&self) -> KStringCow<'_> {
+        self.inner().to_kstr()
+    }
+    fn to_value(&self) -> Liquid {
+        self.inner().to_value()
+    }
+    fn as_scalar(&self) -> Option<ScalarCow<'_>> {
+        self.inner().as_scalar()
+    }
+    fn as_array(&self) -> Option<&dyn ArrayView> {
+        self.inner().as_array()
+    }
+    fn as_object(&self) -> Option<&dyn ObjectView> {
+        self.inner().as_object()
+    }
+    fn as_state(&self) -> Option<State> {
+        self.inner().as_state()
+    }
+    fn is_nil(&self) -> bool {
+        self.inner().is_nil()
+    }
+}
 
 /// Something with named values that templates can look into.
 pub(super) trait Named: fmt::Debug {
@@ -161,8 +169,8 @@ macro_rules! object_view {
             }
             fn to_value(&self) -> Liquid {
                 let entries = (0..self.count()).map(|place| self.at(place));
-                let owned = entries.map(|(name, value)| (KString::from_ref(name), value.to_value()));
-                Liquid::Object(owned.collect::<Object>())
+                let copied = entries.flat_map(|(name, value)| [Liquid::scalar(name.to_owned()), value.to_value()]);
+                Liquid::Array(std::iter::once(Liquid::State(MARK)).chain(copied).collect())
             }
             fn as_object(&self) -> Option<&dyn ObjectView> {
                 Some(self)
@@ -212,7 +220,7 @@ object_view!([] Entries);
 #[derive(Debug)]
 pub(super) struct FieldView<'d> {
     pub(super) name: &'d str,
-    pub(super) value: FlatView<'d>,
+    pub(super) value: &'d View,
     pub(super) is_searchable: bool,
 }
 
@@ -223,7 +231,7 @@ impl Named for FieldView<'_> {
     fn at(&self, place: usize) -> (&str, &dyn ValueView) {
         match place {
             0 => ("name", &self.name),
-            1 => ("value", &self.value),
+            1 => ("value", self.value),
             _ => ("is_searchable", &self.is_searchable),
         }
     }

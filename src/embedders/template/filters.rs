@@ -7,6 +7,8 @@ use liquid_core::model::{Value, ValueCow, ValueView};
 use liquid_core::parser::{Filter, FilterArguments, FilterReflection, ParseFilter};
 use liquid_core::runtime::{Expression, Runtime};
 
+use super::super::view::{View, is_marked};
+use super::lists;
 use super::meter::{VALUE_BYTES, VALUE_BYTES_MAX, charge, size, steps_of, too_much};
 
 /// A filter whose values are bounded.
@@ -38,16 +40,30 @@ impl ParseFilter for BoundedFilter {
 
 impl Filter for Use {
     fn evaluate(&self, input: &dyn ValueView, runtime: &dyn Runtime) -> Result<Value> {
+        // What the filter before this one made.
+        let view = is_marked(input).then(|| View::from_copy(input.to_value()));
+        let input = view.as_ref().map_or(input, |view| view);
         charge(runtime, steps_of(input))?;
         if size(input).saturating_add(self.growth(input, runtime)?) > VALUE_BYTES_MAX {
             return Err(too_much());
         }
-        let value = self.filter.evaluate(input, runtime)?;
+        let value = self.value(input, runtime)?;
         if size(&value) > VALUE_BYTES_MAX { Err(too_much()) } else { Ok(value) }
     }
 }
 
 impl Use {
+    fn value(&self, input: &dyn ValueView, runtime: &dyn Runtime) -> Result<Value> {
+        let field =
+            || -> Result<Option<String>> { Ok(self.argument(0, runtime)?.map(|field| field.to_kstr().into_string())) };
+        match self.name.as_str() {
+            "sort" => lists::sorted(input, field()?.as_deref()),
+            "sort_natural" => lists::sorted_naturally(input, field()?.as_deref()),
+            "uniq" => lists::unique(input),
+            _ => self.filter.evaluate(input, runtime),
+        }
+    }
+
     /// Bytes that the value may have more than the input, for filters that can make very much of little at once.
     fn growth(&self, input: &dyn ValueView, runtime: &dyn Runtime) -> Result<usize> {
         let items = || input.as_array().map_or(0, |items| items.size().max(0) as usize);

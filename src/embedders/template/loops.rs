@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use liquid_core::error::{Error, Result, ResultLiquidExt};
-use liquid_core::model::{KString, KStringRef, Object, Scalar, Value, ValueCow, ValueView};
+use liquid_core::model::{KString, KStringCow, KStringRef, Scalar, Value, ValueCow, ValueView};
 use liquid_core::parser::{BlockElement, Language, TagBlock, TagTokenIter, TryMatchToken};
-use liquid_core::runtime::{Expression, Interrupt, InterruptRegister, Renderable, Runtime, StackFrame, Template};
+use liquid_core::runtime::{Expression, Interrupt, InterruptRegister, Renderable, Runtime, Template};
 use liquid_lib::stdlib::{Range, RangeExpression};
 
+use super::super::view::{Entries, View};
 use super::block::Block;
 use super::meter::{Metered, charge};
+use super::scope::Scope;
 
 /// Numbers of a range.
 const RANGE_MAX: i64 = 10_000;
@@ -100,20 +102,20 @@ impl Head {
     }
 
     /// The items that the loop goes over, out of those of `range`.
-    fn items<'r>(&self, range: &'r Range<'_>, runtime: &dyn Runtime) -> Result<Vec<ValueCow<'r>>> {
+    fn items<'r>(&self, range: &'r Range<'_>, runtime: &dyn Runtime) -> Result<Vec<Item<'r>>> {
         if let Range::Counted(start, stop) = range
             && stop.checked_sub(*start).is_none_or(|rounds| rounds >= RANGE_MAX)
             && stop > start
         {
             return Err(Error::with_msg(format!("a range has at most {RANGE_MAX} numbers")));
         }
-        let mut items = range.evaluate()?;
+        let mut items = all_items(range)?;
         let offset = number(&self.offset, runtime)?.unwrap_or(0).min(items.len());
         let limit = number(&self.limit, runtime)?;
         let limit = limit.map_or(items.len() - offset, |limit| limit.min(items.len()));
         items.drain(..offset);
         // Where the limit goes past the end, the reference's loop goes on with nothing.
-        items.resize(limit, Value::Nil.into());
+        items.resize(limit, Item::One(Value::Nil.into()));
         if self.is_reversed {
             items.reverse();
         }
@@ -129,14 +131,15 @@ impl Renderable for For {
         if items.is_empty() {
             return self.otherwise.as_ref().map_or(Ok(()), |otherwise| otherwise.render_to(writer, runtime));
         }
-        let parent = runtime.try_get(&[Scalar::new("forloop")]).map_or(Value::Nil, ValueCow::into_owned);
+        let parent = runtime.try_get(&[Scalar::new("forloop")]);
+        let parent = parent.map_or(View::Nil, |parent| View::from_copy(parent.into_owned()));
         let count = items.len();
         for (at, item) in items.into_iter().enumerate() {
             let mut progress = progress(at, count);
-            progress.insert("parentloop".into(), parent.clone());
+            progress.0.push(("parentloop".into(), parent.clone()));
             let name = self.head.variable.as_ref();
-            let scope = round([("forloop".into(), &progress), (name, &item)]);
-            let scope = Metered(StackFrame::new(runtime, &scope));
+            let values = round([("forloop".into(), &progress), (name, item.as_view())]);
+            let scope = Metered(Scope { parent: runtime, values: &values });
             let rendered = self.content.render_to(writer, &scope);
             rendered.context_key("index").value_with(|| (at + 1).to_string().into())?;
             let interrupt = scope.registers().get_mut::<InterruptRegister>().reset();
@@ -164,17 +167,19 @@ impl Renderable for TableRow {
             let (row, column) = (at / columns, at % columns);
             let (is_first, is_last) = (column == 0, column + 1 == columns || at + 1 == count);
             let mut progress = progress(at, count);
-            progress.insert("col0".into(), Value::scalar(column as i64));
-            progress.insert("col".into(), Value::scalar(column as i64 + 1));
-            progress.insert("col_first".into(), Value::scalar(is_first));
-            progress.insert("col_last".into(), Value::scalar(is_last));
+            progress.0.extend([
+                ("col0".into(), scalar(column as i64)),
+                ("col".into(), scalar(column as i64 + 1)),
+                ("col_first".into(), scalar(is_first)),
+                ("col_last".into(), scalar(is_last)),
+            ]);
             if is_first {
                 write(writer, &format!("<tr class=\"row{}\">", row + 1))?;
             }
             write(writer, &format!("<td class=\"col{}\">", column + 1))?;
             let name = self.head.variable.as_ref();
-            let scope = round([("tablerow".into(), &progress), (name, &item)]);
-            let scope = Metered(StackFrame::new(runtime, &scope));
+            let values = round([("tablerow".into(), &progress), (name, item.as_view())]);
+            let scope = Metered(Scope { parent: runtime, values: &values });
             let rendered = self.content.render_to(writer, &scope);
             rendered.context_key("index").value_with(|| (at + 1).to_string().into())?;
             write(writer, "</td>")?;
@@ -186,6 +191,36 @@ impl Renderable for TableRow {
     }
 }
 
+/// What a loop's variable stands for in one round.
+#[derive(Clone)]
+enum Item<'r> {
+    One(ValueCow<'r>),
+    /// A name and a value of an object.
+    Pair(Vec<ValueCow<'r>>),
+}
+
+impl Item<'_> {
+    fn as_view(&self) -> &dyn ValueView {
+        match self {
+            Self::One(item) => item,
+            Self::Pair(pair) => pair,
+        }
+    }
+}
+
+/// Everything in a range. Unlike the library's, pairs of objects are not copied.
+fn all_items<'r>(range: &'r Range<'_>) -> Result<Vec<Item<'r>>> {
+    if let Range::Array(value) = range
+        && let Some(fields) = value.as_object()
+    {
+        let pair = |(name, value): (KStringCow<'_>, &'r dyn ValueView)| {
+            Item::Pair(vec![Value::scalar(name.into_owned()).into(), ValueCow::Borrowed(value)])
+        };
+        return Ok(fields.iter().map(pair).collect());
+    }
+    Ok(range.evaluate()?.into_iter().map(Item::One).collect())
+}
+
 /// The values of one round of a loop.
 type Round<'v> = HashMap<KStringRef<'v>, &'v dyn ValueView>;
 
@@ -194,17 +229,21 @@ fn round<'v>(values: [(KStringRef<'v>, &'v dyn ValueView); 2]) -> Round<'v> {
 }
 
 /// How far a loop is.
-fn progress(at: usize, count: usize) -> Object {
+fn progress(at: usize, count: usize) -> Entries {
     let (at, count) = (at as i64, count as i64);
-    Object::from_iter([
-        ("length".into(), Value::scalar(count)),
-        ("index0".into(), Value::scalar(at)),
-        ("index".into(), Value::scalar(at + 1)),
-        ("rindex0".into(), Value::scalar(count - at - 1)),
-        ("rindex".into(), Value::scalar(count - at)),
-        ("first".into(), Value::scalar(at == 0)),
-        ("last".into(), Value::scalar(at + 1 == count)),
+    Entries(vec![
+        ("length".into(), scalar(count)),
+        ("index0".into(), scalar(at)),
+        ("index".into(), scalar(at + 1)),
+        ("rindex0".into(), scalar(count - at - 1)),
+        ("rindex".into(), scalar(count - at)),
+        ("first".into(), scalar(at == 0)),
+        ("last".into(), scalar(at + 1 == count)),
     ])
+}
+
+fn scalar(value: impl Into<Scalar>) -> View {
+    View::Scalar(value.into())
 }
 
 /// The value after a name and a colon.
