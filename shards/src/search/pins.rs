@@ -66,6 +66,20 @@ pub(super) fn placed<T>(
     Placed { ranked: ranked.into_iter(), pins: pins.into_iter().peekable(), place: 0 }
 }
 
+/// How many ranked items and how many pinned ones stand on the first `end` places, where so many are ranked. `pins` are places in
+/// order.
+pub(super) fn first_places(pins: impl IntoIterator<Item = u32>, ranked: usize, end: usize) -> (usize, usize) {
+    let (mut before, mut pinned) = (0_usize, 0);
+    for position in pins {
+        before = before.max((position as usize).saturating_sub(pinned)).min(ranked);
+        if before + pinned >= end {
+            break;
+        }
+        pinned += 1;
+    }
+    (ranked.min(end.saturating_sub(pinned)), pinned)
+}
+
 struct Placed<R, P: Iterator> {
     ranked: R,
     pins: Peekable<P>,
@@ -96,6 +110,19 @@ mod tests {
     fn pins_stand_at_their_places() {
         assert_eq!(list(&[1, 2, 3, 4], &[(0, 12), (2, 9), (4, 5)]), [12, 1, 9, 2, 5, 3, 4]);
         assert_eq!(list(&[1, 2, 3], &[(1, 9), (1, 8), (1, 7)]), [1, 9, 8, 7, 2, 3]);
+    }
+
+    #[test]
+    fn first_places_are_counted_without_a_list() {
+        let positions = [&[][..], &[0], &[1, 1], &[2, 2], &[0, 3, 3], &[9], &[1, 50]];
+        for (pins, ranked, end) in
+            positions.into_iter().flat_map(|pins| (0..8).flat_map(move |n| (0..9).map(move |end| (pins, n, end))))
+        {
+            let all = placed(vec![true; ranked], pins.iter().map(|position| (*position, false)));
+            let (found, pinned): (Vec<bool>, Vec<bool>) = all.take(end).partition(|is_ranked| *is_ranked);
+            let counted = first_places(pins.iter().copied(), ranked, end);
+            assert_eq!(counted, (found.len(), pinned.len()), "{pins:?} {ranked} {end}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::runtime::pause_at;
 use crate::search::hybrid::GOOD_ENOUGH;
 use crate::search::json_array::json_array_in_steps;
 use crate::search::part::free_in_steps;
-use crate::search::pins::placed;
+use crate::search::pins::{first_places, placed};
 use crate::search::request::PageRequest;
 use crate::settings::FacetOrder;
 
@@ -195,16 +195,17 @@ impl PartHit {
 }
 
 /// Whether words alone answer a search by words and meaning: by words a whole page was found, up to `page`'s end, and each hit
-/// so well that `weight`, the share of words, leaves enough of its score.
+/// so well that `weight`, the share of words, leaves enough of its score. Those at fixed places are good enough.
 pub fn is_enough_by_words(parts: &[Part], page: PageRequest, weight: f64) -> bool {
     let end = page.first().saturating_add(page.count());
     let hits = || parts.iter().flat_map(|part| &part.hits);
-    let pins = hits().filter(|hit| hit.pinned.is_some()).count();
+    let mut pins: Vec<u32> = hits().filter_map(|hit| hit.pinned).collect();
+    pins.sort_unstable();
     let scores = || hits().filter(|hit| hit.pinned.is_none()).map(|hit| hit.score);
-    let count = scores().count();
+    let (count, pinned) = first_places(pins, scores().count(), end);
     // The best ones, up to the end of the page, are good enough if so many are.
     let good = scores().filter(|score| score * weight >= GOOD_ENOUGH).count();
-    count + pins >= end && good >= count.min(end)
+    count + pinned >= end && good >= count
 }
 
 /// All ranked hits in one list without repeats, as far as anyone looks at it, and those that were dropped. `facets` gives
@@ -395,6 +396,18 @@ mod tests {
         let enough = |limit, weight| is_enough_by_words(&parts(), PageRequest::Window { offset: 0, limit }, weight);
         assert!(enough(2, 0.5) && !enough(3, 0.5) && enough(3, 0.7) && !enough(5, 1.0));
         assert!(enough(4, 0.9) && !enough(4, 0.89));
+    }
+
+    /// Pins once filled the page up, but the hits that they left no room for were still looked at; those behind it counted, too.
+    #[test]
+    fn words_are_enough_where_pins_fill_the_page_up() {
+        let enough = |pins: &[u32], limit, weight| {
+            let mut parts = parts();
+            parts[1].hits.extend(pins.iter().map(|place| PartHit { pinned: Some(*place), ..hit(9, 1, 1.0, "z") }));
+            is_enough_by_words(&parts, PageRequest::Window { offset: 0, limit }, weight)
+        };
+        assert!(enough(&[0], 3, 0.5) && !enough(&[3], 3, 0.5) && !enough(&[0], 4, 0.5));
+        assert!(enough(&[0, 2], 4, 0.5) && enough(&[9], 5, 0.9) && !enough(&[9], 6, 0.9));
     }
 
     #[test]

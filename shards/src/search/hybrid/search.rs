@@ -22,7 +22,7 @@ use crate::search::merge::Ranked;
 use crate::search::messages::{PartQuestion, PartReply};
 use crate::search::narrow::{Losses, narrow};
 use crate::search::part::{Pacer, pause};
-use crate::search::pins::{PinnedDoc, placed};
+use crate::search::pins::{PinnedDoc, first_places, placed};
 use crate::search::plan;
 use crate::search::request::{PageRequest, SearchRequest, SemanticQuery};
 
@@ -129,7 +129,12 @@ pub async fn search(
         places.drain(..first);
     }
     places.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-    let semantic_hits = places.iter().filter(|place| matches!(place, Place::Found(hit) if hit.semantic)).count();
+    // Where words take no part, the interface counts whatever is on the page.
+    let by_meaning = |place: &&Place| match place {
+        Place::Found(hit) => hit.semantic,
+        Place::Pinned(_) => found.keyword.is_none(),
+    };
+    let semantic_hits = places.iter().filter(by_meaning).count();
     let hits = write(index, request, (ask, pacer), &found, &places).await?;
     Ok(SearchAnswer {
         hit_count: hits.len(),
@@ -278,14 +283,16 @@ async fn join(
 }
 
 /// Whether the words have found so well that meaning is not asked.
-async fn is_enough(ranked: &Ranked, ratio: f32, count: usize, pacer: &dyn Pacer) -> bool {
+///
+/// What stands at a fixed place of the page is good enough, and what the page has no room for then is not looked at.
+async fn is_enough(ranked: &Ranked, ratio: f32, end: usize, pacer: &dyn Pacer) -> bool {
     let scorer = Scorer::new(&ranked.question.plan, &ranked.facts);
     let weight = f64::from(1.0 - ratio);
-    let docs = &ranked.docs[..ranked.docs.len().min(count)];
-    if docs.len() + ranked.pins.len() < count {
+    let (count, pinned) = first_places(ranked.pins.iter().map(|pin| pin.position), ranked.docs.len(), end);
+    if count + pinned < end {
         return false;
     }
-    for hit in docs {
+    for hit in &ranked.docs[..count] {
         if scorer.score(hit, pacer).await.global() * weight < GOOD_ENOUGH {
             return false;
         }
