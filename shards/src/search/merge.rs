@@ -10,6 +10,7 @@ use super::below::Below;
 use super::messages::{RankQuestion, RankedReply, WrittenHits};
 use super::part::{Pacer, free_in_steps, pause};
 use super::pins::PinnedDoc;
+use super::rivals::Rivals;
 use super::walk::Walk;
 use crate::facets::distinct::GroupValue;
 use crate::facets::geo::sort_buckets;
@@ -41,6 +42,14 @@ pub(super) struct MergeLimits {
 }
 
 impl Ranked {
+    /// Leaves out of what counts those documents at fixed places, and those in the order, of which another one of their distinct
+    /// group counts.
+    pub fn count_one_of_rivals(&mut self) {
+        let uncounted = std::mem::take(&mut self.rivals).uncounted();
+        self.total -= uncounted.len() as u64;
+        self.removed.dropped.extend(uncounted);
+    }
+
     /// Frees all of it in steps.
     pub async fn free(self, pacer: &dyn Pacer) {
         free_in_steps(self.docs, pacer).await;
@@ -51,6 +60,12 @@ impl Ranked {
 }
 
 impl MergeLimits {
+    /// These for a search with documents at fixed places: it ranks for all pages up to the one that is asked for.
+    fn from_first_page(self) -> Self {
+        let (offset, limit) = self.page;
+        Self { page: (0, offset + limit), ..self }
+    }
+
     /// These for a search that has so many candidates. An order is not walked for a page behind its end, nor, where there are
     /// rules, for one without hits: then nothing is left out. An exact total is told all the same, but for the threshold.
     fn of(self, plan: &RankPlan, candidates: u64) -> Self {
@@ -76,6 +91,8 @@ pub(super) struct Ranked {
     pub removed: Removed,
     /// Documents at fixed places, in the order of these.
     pub pins: Vec<PinnedDoc>,
+    /// These, and those in the order that share a distinct value with one.
+    pub rivals: Rivals,
     /// What counts as found, as far as the ranked documents tell.
     pub total: u64,
     pub facets: Option<FacetAnswer>,
@@ -116,15 +133,14 @@ pub(super) async fn merge(
     question: RankQuestion,
     mut replies: Vec<RankedReply>,
     limits: MergeLimits,
-    pins: &[PinnedDoc],
+    pins: Vec<PinnedDoc>,
     pacer: &dyn Pacer,
 ) -> Ranked {
     let plan = &*question.plan;
     let candidates: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
     let lost: u64 = replies.iter().map(|reply| reply.part.lost).sum();
     let expired = replies.iter().any(|reply| reply.expired);
-    let admitted: AHashSet<DocId> = replies.iter().flat_map(|reply| reply.pinned.iter().copied()).collect();
-    let pins: Vec<PinnedDoc> = pins.iter().filter(|pin| admitted.contains(&pin.doc)).copied().collect();
+    let limits = if pins.is_empty() { limits } else { limits.from_first_page() };
     let limits = limits.of(plan, candidates + pins.len() as u64);
     if limits.page_only
         && !limits.by_groups
@@ -143,6 +159,7 @@ pub(super) async fn merge(
             facts,
             removed,
             pins,
+            rivals: Rivals::default(),
             total,
             facets,
             groups,
@@ -177,6 +194,8 @@ async fn merge_walked(
 ) -> Ranked {
     let plan = &*question.plan;
     let shown = replies.iter_mut().map(|reply| std::mem::take(&mut reply.shown)).collect();
+    let pinned = replies.iter_mut().flat_map(|reply| std::mem::take(&mut reply.pinned));
+    let mut rivals = Rivals::of(pinned.map(|facts| (facts.doc, facts.groups)).collect());
     let mut below = Below::new(&mut replies);
     let (all, facts) = ordered(plan, replies, limits.by_groups, pacer).await;
     let scorer = Scorer::new(plan, &facts);
@@ -209,6 +228,7 @@ async fn merge_walked(
             removed.dropped.push(doc.doc);
             continue;
         }
+        rivals.meet(doc.doc, &groups);
         taken.extend(groups);
         docs.push(doc);
     }
@@ -237,6 +257,7 @@ async fn merge_walked(
         facts,
         removed,
         pins,
+        rivals,
         total,
         facets: None,
         groups: None,
@@ -305,6 +326,7 @@ pub(super) async fn merge_rest(
             ranked.total -= 1;
             continue;
         }
+        ranked.rivals.meet(doc.doc, &groups);
         taken.extend(groups);
         if is_filled {
             ranked.docs.push(doc);

@@ -16,7 +16,7 @@ use crate::facets::facet_search::{FacetHits, Spelled};
 use crate::format::{FormatPlan, HitExtras};
 use crate::ids::{DocId, LocalDocId};
 use crate::query::{FieldTable, NodeFacts, NodeQuestion};
-use crate::rank::{RankPlan, RankedPart};
+use crate::rank::{RankPlan, RankedPart, SortValue};
 
 /// A question to one partition of an index at one epoch.
 #[derive(Clone, Debug)]
@@ -50,9 +50,7 @@ pub enum PartQuestion {
     /// of its distinct groups.
     Narrow {
         /// The searches.
-        searches: Vec<NarrowQuestion>,
-        /// What is not left all the same.
-        merged: MergeLosses,
+        searches: Vec<NarrowLists>,
         /// What to count over the documents that are left.
         facets: Option<Arc<FacetPlan>>,
     },
@@ -114,14 +112,23 @@ pub struct NearQuestion {
     pub time_left: Duration,
 }
 
-/// What the lists of several searches lost when they became one.
+/// What is left of a search: of its list, or of its two, by words and by meaning.
+#[derive(Clone, Debug)]
+pub struct NarrowLists {
+    /// What each of them was asked.
+    pub lists: Vec<NarrowQuestion>,
+    /// What is not left all the same.
+    pub merged: MergeLosses,
+}
+
+/// What the lists of a search lost when they became one.
 #[derive(Clone, Debug, Default)]
 pub struct MergeLosses {
     /// Documents that are not counted.
     pub dropped: RoaringBitmap,
     /// The distinct field and those of its values whose documents are not counted either.
     pub groups: Option<Arc<(Arc<str>, Vec<GroupValue>)>>,
-    /// The documents of these groups that stay.
+    /// The documents that stay, whatever the lists have left of these groups.
     pub kept: RoaringBitmap,
 }
 
@@ -209,13 +216,24 @@ pub enum PartReply {
     Hits(Vec<Vec<u8>>),
 }
 
+/// What a partition tells of a document at a fixed place.
+#[derive(Clone, Debug)]
+pub struct PinFacts {
+    /// The document.
+    pub doc: DocId,
+    /// Its values of [`RankQuestion::distinct`].
+    pub groups: Vec<GroupValue>,
+    /// By what the sort rules would order it.
+    pub sorts: Vec<SortValue>,
+}
+
 /// The best documents of a partition.
 #[derive(Clone, Debug, Default)]
 pub struct RankedReply {
     /// In order, with what scores need.
     pub part: RankedPart,
     /// Those of [`RankQuestion::pinned`] that the partition has and the filter admits.
-    pub pinned: Vec<DocId>,
+    pub pinned: Vec<PinFacts>,
     /// Counts of the facets asked for.
     pub facets: Arc<FacetCounts>,
     /// The distinct groups of all documents that the query admits, where that was asked for and the order does not decide it.

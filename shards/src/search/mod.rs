@@ -27,9 +27,11 @@ mod reader;
 #[cfg(test)]
 mod replay;
 pub mod request;
+mod rivals;
 pub mod similar;
 mod steps;
 mod walk;
+mod written;
 
 pub use answer::{FacetAnswer, SearchAnswer, SearchError};
 pub use ask::Ask;

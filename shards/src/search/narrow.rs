@@ -9,7 +9,7 @@ use roaring::RoaringBitmap;
 use super::answer::SearchError;
 use super::ask::{Ask, unexpected};
 use super::merge::Ranked;
-use super::messages::{MergeLosses, NarrowQuestion, PartQuestion, PartReply};
+use super::messages::{MergeLosses, NarrowLists, NarrowQuestion, PartQuestion, PartReply};
 use super::part::{Pacer, pause};
 use crate::facets::distinct::GroupValue;
 use crate::facets::distribution::{FacetCounts, FacetPlan};
@@ -18,36 +18,41 @@ use crate::ids::{DocId, PartitionNo};
 /// Documents that are told apart by partition between two looks at whether others wait.
 const DOCS_PER_LOOK: usize = 256;
 
-/// What the lists of several searches lost when they became one, for all partitions.
+/// What the lists of a search lost when they became one, for all partitions.
 #[derive(Default)]
 pub(super) struct Losses {
     /// Documents that are not counted.
     pub dropped: Vec<DocId>,
     /// The distinct field and those of its values whose documents are not counted either.
-    pub groups: Option<(Arc<str>, Vec<GroupValue>)>,
-    /// The documents of these groups that stay.
+    pub groups: Option<Arc<(Arc<str>, Vec<GroupValue>)>>,
+    /// The documents that stay, whatever the lists have left of these groups.
     pub kept: Vec<DocId>,
 }
+
+/// The lists of a search, and what they lost when they became one.
+pub(super) type Lists<'r> = (Vec<&'r Ranked>, &'r Losses);
 
 /// Counts the documents that are left of several searches of one index together, each document once, and their facets.
 pub(super) async fn narrow(
     (partitions, ask): (u16, &dyn Ask),
-    searches: &[&Ranked],
-    losses: Losses,
+    searches: &[Lists<'_>],
     facets: Option<Arc<FacetPlan>>,
     pacer: &dyn Pacer,
 ) -> Result<(u64, FacetCounts), SearchError> {
-    let mut asked: Vec<Vec<NarrowQuestion>> = vec![Vec::with_capacity(searches.len()); usize::from(partitions)];
-    for ranked in searches {
-        let told = questions(ranked, partitions, pacer).await;
-        asked.iter_mut().zip(told).for_each(|(questions, question)| questions.push(question));
+    let mut asked: Vec<Vec<NarrowLists>> = vec![Vec::with_capacity(searches.len()); usize::from(partitions)];
+    for (lists, losses) in searches {
+        let dropped = split(losses.dropped.iter().copied(), partitions, pacer).await;
+        let kept = split(losses.kept.iter().copied(), partitions, pacer).await;
+        for (searches, (dropped, kept)) in asked.iter_mut().zip(dropped.into_iter().zip(kept)) {
+            let merged = MergeLosses { dropped, groups: losses.groups.clone(), kept };
+            searches.push(NarrowLists { lists: Vec::with_capacity(lists.len()), merged });
+        }
+        for ranked in lists {
+            let told = questions(ranked, partitions, pacer).await;
+            let last = asked.iter_mut().filter_map(|searches| searches.last_mut());
+            last.zip(told).for_each(|(search, question)| search.lists.push(question));
+        }
     }
-    let dropped = split(losses.dropped.into_iter(), partitions, pacer).await;
-    let kept = split(losses.kept.into_iter(), partitions, pacer).await;
-    let groups = losses.groups.map(Arc::new);
-    let merged = dropped.into_iter().zip(kept);
-    let merged = merged.map(|(dropped, kept)| MergeLosses { dropped, groups: groups.clone(), kept });
-    let asked: Vec<_> = asked.into_iter().zip(merged).collect();
     let (total, mut counts) = ask_to_narrow(ask, &asked, facets.clone()).await?;
     if let Some(plan) = facets.filter(|plan| FacetCounts::lack_strings(&parts_of(&counts), plan)) {
         let plan = FacetPlan { all_strings: true, ..FacetPlan::clone(&plan) };
@@ -62,11 +67,11 @@ fn parts_of(counts: &[Box<FacetCounts>]) -> Vec<&FacetCounts> {
 
 async fn ask_to_narrow(
     ask: &dyn Ask,
-    asked: &[(Vec<NarrowQuestion>, MergeLosses)],
+    asked: &[Vec<NarrowLists>],
     facets: Option<Arc<FacetPlan>>,
 ) -> Result<(u64, Vec<Box<FacetCounts>>), SearchError> {
-    let asked = asked.iter().cloned().enumerate().map(|(number, (searches, merged))| {
-        ask.ask(PartitionNo(number as u16), PartQuestion::Narrow { searches, merged, facets: facets.clone() })
+    let asked = asked.iter().cloned().enumerate().map(|(number, searches)| {
+        ask.ask(PartitionNo(number as u16), PartQuestion::Narrow { searches, facets: facets.clone() })
     });
     let (mut total, mut counts) = (0, Vec::with_capacity(asked.len()));
     for reply in try_join_all(asked).await? {

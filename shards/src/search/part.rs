@@ -1,7 +1,8 @@
 //! The part of a search that runs on the core that owns a partition.
 
+use std::borrow::Cow;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
@@ -14,25 +15,24 @@ use super::federated;
 use super::hybrid;
 use super::hybrid::nearest::{SearchPace, VectorRanking};
 use super::kept_answers::KeptAnswers;
-use super::messages::{MergeLosses, NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply, WrittenHits};
+use super::messages::{NarrowLists, NarrowQuestion, PartQuestion, PartReply, RankQuestion, RankedReply, WrittenHits};
+use super::pins::facts_of;
+use super::written::write_hit;
 use crate::facets::columns::{BlockUnion, ColumnError, FieldOrder};
 use crate::facets::distinct::{GroupValue, add_members, count_groups};
 use crate::facets::distribution::{FacetCounts, FacetPlan, count_facets};
 use crate::facets::facet_search::{search_facet, spellings};
 use crate::facets::{FacetError, FacetSource, Filter, in_network_shard};
-use crate::format::{FormatPlan, HitExtras, HitWriter};
+use crate::format::HitExtras;
 use crate::ids::{FieldId, LocalDocId, PartitionNo};
 use crate::query::{Cutter, TermSource};
 use crate::rank::classes::{ANY_CLASS, NodeDocs};
 use crate::rank::{RankPlan, RankedPart, Ranker, SortBy};
 use crate::runtime::steps::doing;
-use crate::text::segmenter;
 use crate::vectors::PartitionVectors;
 
 /// Distinct groups whose members are looked up between two looks at whether others wait.
 const VALUES_PER_LOOK: usize = 32;
-/// Hits of documents with more bytes than this are marked up on a thread of their own: these take two to six milliseconds.
-const LONG_HIT_BYTES: usize = 16 << 10;
 /// Filters of more tests and operands are not kept: to write them out, as their key, is long work.
 const KEPT_FILTER_SIZE_MAX: usize = 1000;
 
@@ -109,8 +109,8 @@ async fn answer(
         }
         PartQuestion::Rank(question) => rank(partition, question, pacer).await,
         PartQuestion::Marks { search, page } => Box::pin(marks(&partition, &search, page, pacer)).await,
-        PartQuestion::Narrow { searches, merged, facets } => {
-            Box::pin(narrow(&partition, (&searches, &merged), facets.as_deref(), pacer)).await
+        PartQuestion::Narrow { searches, facets } => {
+            Box::pin(narrow(&partition, &searches, facets.as_deref(), pacer)).await
         }
         PartQuestion::FacetSearch { search, field, query } => {
             let left = Box::pin(left_of(&partition, &search, pacer)).await?;
@@ -225,15 +225,13 @@ async fn rank(
     }
     let deadline = pacer.now() + question.time_left;
     let (mut ranker, pinned) = ranker(&partition, &question, pacer).await?;
+    let counted: Cow<'_, RoaringBitmap> = match pinned.is_empty() {
+        true => Cow::Borrowed(ranker.candidates()),
+        false => Cow::Owned(&**ranker.candidates() | &pinned),
+    };
     doing("facet counts");
     let facets = Arc::new(match &question.facets {
-        Some(plan) if pinned.is_empty() => {
-            Box::pin(count_facets(&*partition, plan, ranker.candidates(), pacer)).await.map_err(column_error)?
-        }
-        Some(plan) => {
-            let counted = &**ranker.candidates() | &pinned;
-            Box::pin(count_facets(&*partition, plan, &counted, pacer)).await.map_err(column_error)?
-        }
+        Some(plan) => Box::pin(count_facets(&*partition, plan, &counted, pacer)).await.map_err(column_error)?,
         None => FacetCounts::default(),
     });
     doing("group counts");
@@ -241,11 +239,12 @@ async fn rank(
         // Where there is one partition nobody asks which groups these are.
         Some(field) => {
             let notes = partition.place().1 > 1;
-            let counting = count_groups(&*partition, field, ranker.candidates(), notes, pacer);
+            let counting = count_groups(&*partition, field, &counted, notes, pacer);
             Box::pin(counting).await.map_err(column_error)?
         }
         None => None,
     };
+    drop(counted);
     doing("rank");
     let mut expired = by_words && question.time_left.is_zero() && ranker.has_rules();
     let part = if let Some(query) = &question.plan.vector {
@@ -275,8 +274,7 @@ async fn rank(
         answers.keep(&question, &part, &facets);
     }
     let mut reply = ranked_reply(&partition, part, &question, facets, pacer).await?;
-    let (number, count) = partition.place();
-    reply.pinned = pinned.iter().map(|doc| LocalDocId(doc).global(number, count)).collect();
+    reply.pinned = facts_of(&partition, &question, &pinned).map_err(SearchError::Partition)?;
     (reply.expired, reply.groups) = (expired, groups);
     Ok(PartReply::Ranked(Box::new(reply)))
 }
@@ -334,18 +332,22 @@ async fn ranked_reply(
 /// Counts what is left of several searches together.
 async fn narrow(
     partition: &Rc<dyn SearchPartition>,
-    (searches, merged): (&[NarrowQuestion], &MergeLosses),
+    searches: &[NarrowLists],
     facets: Option<&FacetPlan>,
     pacer: &dyn Pacer,
 ) -> Result<PartReply, SearchError> {
     let mut left = RoaringBitmap::new();
-    for search in searches {
-        left |= left_of(partition, search, pacer).await?;
-        pause(pacer).await;
-    }
-    left -= &merged.dropped;
-    if let Some((field, values)) = merged.groups.as_deref() {
-        left -= members(partition, field, values.iter(), pacer).await? - &merged.kept;
+    for NarrowLists { lists, merged } in searches {
+        let mut own = RoaringBitmap::new();
+        for list in lists {
+            own |= left_of(partition, list, pacer).await?;
+            pause(pacer).await;
+        }
+        own -= &merged.dropped;
+        if let Some((field, values)) = merged.groups.as_deref() {
+            own -= members(partition, field, values.iter(), pacer).await?;
+        }
+        left |= own | &merged.kept;
     }
     let counts = match facets {
         Some(plan) => count_facets(&**partition, plan, &left, pacer).await.map_err(column_error)?,
@@ -370,11 +372,10 @@ async fn left_of(
     } else if question.without_lost {
         left -= ranker.lost() - &question.kept;
     }
-    left -= &question.dropped;
     if let Some(field) = question.ranked.distinct.as_deref().filter(|_| !question.values.is_empty()) {
         left -= members(partition, field, question.values.iter(), pacer).await? - &question.kept;
     }
-    Ok(left | pinned)
+    Ok((left | pinned) - &question.dropped)
 }
 
 /// The documents that have any of the values.
@@ -454,52 +455,4 @@ fn facet_error(error: FacetError) -> SearchError {
         FacetError::User(error) => SearchError::User(error),
         FacetError::Column(error) => column_error(error),
     }
-}
-
-/// Appends a hit, unless it is a long one that must be marked up: that is given back.
-async fn write_hit(
-    partition: &dyn SearchPartition,
-    (plan, pacer): (&Arc<FormatPlan>, &dyn Pacer),
-    doc: LocalDocId,
-    extras: HitExtras,
-    out: &mut Vec<u8>,
-) -> Result<Option<Vec<u8>>, String> {
-    let vectors = if plan.vectors { Box::pin(hybrid::part::shown(partition, doc)).await? } else { None };
-    let mut extras = HitExtras { vectors, ..extras };
-    let mut long: Option<Vec<(FieldId, Vec<u8>)>> = None;
-    partition.with_record(doc, &mut |fields| {
-        let bytes: usize = fields.iter().map(|(_, value)| value.len()).sum();
-        let is_long = || bytes > LONG_HIT_BYTES || fields.iter().any(|(_, value)| segmenter::must_be_loaded(value));
-        if plan.marks_up() && is_long() {
-            long = Some(fields.iter().map(|(field, value)| (*field, value.to_vec())).collect());
-            return;
-        }
-        let writer = HitWriter::new(plan, partition.fields(), partition.cutter());
-        writer.write(fields.iter().copied(), std::mem::take(&mut extras), out);
-    })?;
-    match long {
-        Some(fields) => Box::pin(write_long_hit(partition, (plan, pacer), fields, extras)).await.map(Some),
-        None => Ok(None),
-    }
-}
-
-/// Marks up a long document on another thread.
-async fn write_long_hit(
-    partition: &dyn SearchPartition,
-    (plan, pacer): (&Arc<FormatPlan>, &dyn Pacer),
-    fields: Vec<(FieldId, Vec<u8>)>,
-    extras: HitExtras,
-) -> Result<Vec<u8>, String> {
-    let (plan, names, cutter) = (plan.clone(), partition.fields().clone(), partition.cutter_aside());
-    let written = Arc::new(OnceLock::new());
-    let place = written.clone();
-    let job = Box::new(move || {
-        let mut hit = Vec::new();
-        let fields = fields.iter().map(|(field, value)| (*field, value.as_slice()));
-        HitWriter::new(&plan, &names, &*cutter).write(fields, extras, &mut hit);
-        let _ = place.set(hit);
-    });
-    pacer.aside(job).await?;
-    let hit = Arc::into_inner(written).and_then(OnceLock::into_inner);
-    hit.ok_or_else(|| "a long document was not written".into())
 }

@@ -1,13 +1,19 @@
 //! Pinned documents: fixed positions in a result, whatever the query finds.
 
 use std::iter::Peekable;
+use std::rc::Rc;
 
 use ahash::AHashSet;
+use roaring::RoaringBitmap;
 use serde_json::{Map, Value, json};
 
 use super::answer::SearchError;
 use super::ask::Ask;
-use crate::ids::DocId;
+use super::column_sorter::ColumnSorter;
+use super::messages::{PinFacts, RankQuestion};
+use super::part::SearchPartition;
+use crate::ids::{DocId, LocalDocId};
+use crate::rank::sort_source::SortSource;
 
 /// A document that is to stand at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,11 +27,13 @@ pub struct Pin {
 }
 
 /// A pin whose document the index has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PinnedDoc {
     pub doc: DocId,
     pub position: u32,
     pub priority: u64,
+    /// How far it is from the point that is sorted by, where hits may show that.
+    pub geo_distance: Option<f64>,
 }
 
 impl PinnedDoc {
@@ -51,10 +59,37 @@ pub(super) async fn find_pins(ask: &dyn Ask, pins: &[Pin]) -> Result<Vec<PinnedD
     let (mut found, mut known) = (Vec::with_capacity(pins.len()), AHashSet::new());
     for (pin, doc) in pins.iter().zip(numbers) {
         let Some(doc) = doc.filter(|doc| known.insert(*doc)) else { continue };
-        found.push(PinnedDoc { doc, position: pin.position, priority: pin.priority });
+        found.push(PinnedDoc { doc, position: pin.position, priority: pin.priority, geo_distance: None });
     }
     found.sort_by_key(PinnedDoc::order);
     Ok(found)
+}
+
+/// What a partition tells of those of its documents that are pinned.
+pub(super) fn facts_of(
+    partition: &Rc<dyn SearchPartition>,
+    question: &RankQuestion,
+    pinned: &RoaringBitmap,
+) -> Result<Vec<PinFacts>, String> {
+    if pinned.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (number, count) = partition.place();
+    let docs: Vec<u32> = pinned.iter().collect();
+    let fact = |doc: &u32| {
+        let doc = LocalDocId(*doc).global(number, count);
+        PinFacts { doc, groups: Vec::new(), sorts: Vec::new() }
+    };
+    let mut facts: Vec<PinFacts> = docs.iter().map(fact).collect();
+    let sorter = ColumnSorter::new(partition.clone(), question.distinct.clone());
+    for by in &question.plan.rules.sorts {
+        let values = sorter.sort_values(by, &docs)?;
+        facts.iter_mut().zip(values).for_each(|(facts, value)| facts.sorts.push(value));
+    }
+    for (facts, groups) in facts.iter_mut().zip(sorter.group_values(&docs)?.into_iter().flatten()) {
+        facts.groups = groups;
+    }
+    Ok(facts)
 }
 
 /// Puts pinned items among ranked ones. `pins` are in the order of their places: one whose place has come goes first, and

@@ -6,6 +6,7 @@ mod failures;
 mod harness;
 mod model;
 mod pauses;
+mod pins;
 mod recovery;
 mod search;
 mod stages;

@@ -7,6 +7,7 @@
 
 mod combine;
 mod facets;
+mod fetch;
 mod kinds;
 mod merge;
 pub(super) use merge::score_values;

@@ -9,6 +9,7 @@ use crate::query::QueryWords;
 use crate::rank::score::Scorer;
 use crate::rank::score_facts::ScoreFacts;
 use crate::search::merge::Ranked;
+use crate::search::narrow::Losses;
 use crate::search::part::Pacer;
 
 /// A query whose documents are in order.
@@ -18,6 +19,8 @@ pub(super) struct RankedQuery {
     pub(super) known: Option<QueryWords>,
     /// One, or two where words and meaning were searched for.
     pub(super) lists: Vec<Ranked>,
+    /// What the two lost when they became one.
+    pub(super) losses: Losses,
     pub(super) total: u64,
     /// The vector that was searched with.
     pub(super) vector: Option<Arc<[f32]>>,

@@ -3,30 +3,27 @@
 use std::sync::Arc;
 
 use ahash::AHashSet;
-use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::facets::{DroppedHit, IndexFacets, finish};
-use super::merge::{Entry, Origin, ScoreValue, merge, score_values};
+use super::merge::{Entry, Origin, merge, score_values};
 use super::ranked::{RankedQuery, join_score_facts, scorers, take_score_facts};
 use super::together::words_share;
 use super::values::FieldValue;
 use super::{FederatedAnswer, FederatedError, FederatedQuery, FederatedRequest, FederatedRole, HitRank, PartHit};
 use crate::facets::distribution::FacetPlan;
-use crate::format::{FederationMark, FormatPlan, HitExtras, MergingMark};
 use crate::ids::DocId;
 use crate::rank::plan::Costs;
 use crate::runtime::pause_at;
 use crate::search::answer::SearchError;
-use crate::search::ask::{Ask, by_owner, unexpected};
+use crate::search::ask::{Ask, by_owner};
 use crate::search::gather::{Gather, Resolved, SearchedIndex};
 use crate::search::hybrid::{FoundHit, Whole, find};
 use crate::search::json_array::json_array_in_steps;
-use crate::search::merge::Ranked;
 use crate::search::messages::{PartQuestion, PartReply};
-use crate::search::narrow::{Losses, narrow};
+use crate::search::narrow::{Lists, Losses, narrow};
 use crate::search::part::{Pacer, free_in_steps, pause};
-use crate::search::pins::{PinnedDoc, placed};
+use crate::search::pins::{PinnedDoc, first_places, placed};
 use crate::search::request::{PageRequest, SearchRequest};
 
 /// Searches of one request that run side by side: enough to keep the other cores busy, few enough that a long request leaves
@@ -55,9 +52,9 @@ pub async fn federated_search(
     let requests: Vec<SearchRequest> = request.queries.iter().map(|query| planned(query, request)).collect();
     let federation = Federation { access, request, requests: &requests, pacer };
     let mut ranked = federation.ranked().await?;
-    let (kept, dropped) = federation.merged(&mut ranked).await?;
+    let (kept, pins, dropped) = federation.merged(&mut ranked).await?;
     let (total, facets) = federation.totals(&ranked).await?;
-    let (page, values) = federation.page(kept, &ranked).await;
+    let (page, values) = federation.page(kept, pins).await;
     let hits = federation.fetch(&ranked, &page).await?;
     let uids: Vec<&str> = request.indexes.iter().map(|index| &*index.uid).collect();
     let merge_facets = request.merge_facets.as_ref().filter(|_| request.role == FederatedRole::Whole);
@@ -96,6 +93,14 @@ struct KeptHit {
     values: FieldValues,
 }
 
+/// Hits at fixed places.
+type Pins = Vec<(PinnedDoc, Entry)>;
+
+/// Puts them in the order of their places; where all else is equal, that of an earlier query comes first.
+fn in_order(pins: &mut Pins) {
+    pins.sort_by_key(|(pin, entry)| (pin.order(), entry.position));
+}
+
 /// The search of a query as its index is asked: the beginning of its list, up to the end of the page, with scores.
 fn planned(query: &FederatedQuery, federated: &FederatedRequest) -> SearchRequest {
     let limit = federated.page.first().saturating_add(federated.page.count()) as u64;
@@ -112,16 +117,16 @@ fn planned(query: &FederatedQuery, federated: &FederatedRequest) -> SearchReques
     }
 }
 
-struct Federation<'f> {
+pub(super) struct Federation<'f> {
     access: &'f [FederatedAccess<'f>],
-    request: &'f FederatedRequest,
+    pub(super) request: &'f FederatedRequest,
     /// What is asked for each query.
     requests: &'f [SearchRequest],
-    pacer: &'f dyn Pacer,
+    pub(super) pacer: &'f dyn Pacer,
 }
 
 impl<'f> Federation<'f> {
-    fn of(&self, query: usize) -> (&'f FederatedQuery, &'f FederatedAccess<'f>) {
+    pub(super) fn of(&self, query: usize) -> (&'f FederatedQuery, &'f FederatedAccess<'f>) {
         let query = &self.request.queries[query];
         (query, &self.access[query.index])
     }
@@ -161,17 +166,25 @@ impl<'f> Federation<'f> {
             let place =
                 |hit: &FoundHit| (usize::from(hit.semantic) - usize::from(hit.semantic) * first_is_semantic, hit.at);
             let places: Vec<(usize, usize)> = found.hits.iter().map(place).collect();
-            let lists: Vec<Ranked> = found.keyword.into_iter().chain(found.semantic).collect();
-            let (words, known, total, vector) = (found.words, found.known, found.total, found.vector);
-            return Ok(RankedQuery { words, known, lists, total, vector, places, entries: Vec::new(), joined: None });
+            return Ok(RankedQuery {
+                words: found.words,
+                known: found.known,
+                lists: found.keyword.into_iter().chain(found.semantic).collect(),
+                losses: found.losses,
+                total: found.total,
+                vector: found.vector,
+                places,
+                entries: Vec::new(),
+                joined: None,
+            });
         }
         let Resolved { graph, words: known } = gather.resolved_graph().await.map_err(failed)?;
         let words = gather.match_words(&graph);
         let lists = vec![gather.ranked(graph, None, offset, limit).await.map_err(failed)?];
         let count = lists[0].docs.len().min(usize::try_from(limit).unwrap_or(usize::MAX));
         let places = (0..count).map(|at| (0, at)).collect();
-        let (total, vector, entries) = (lists[0].total, None, Vec::new());
-        Ok(RankedQuery { words, known, lists, total, vector, places, entries, joined: None })
+        let (losses, total, vector, entries) = (Losses::default(), lists[0].total, None, Vec::new());
+        Ok(RankedQuery { words, known, lists, losses, total, vector, places, entries, joined: None })
     }
 
     /// The hits of a query.
@@ -227,12 +240,19 @@ impl<'f> Federation<'f> {
     }
 
     /// All hits in one list, without those that share a value of the distinct field with one before them. Of each index these are
-    /// looked for until enough hits are left for the page, of all indexes together to the end. Gives the hits kept and those dropped.
-    async fn merged(&self, ranked: &mut [RankedQuery]) -> Result<(Vec<KeptHit>, Vec<DroppedHit>), FederatedError> {
+    /// looked for until enough hits are left for the page, of all indexes together to the end. Gives the hits kept, those at fixed
+    /// places, of which an index has no more either than it may return, and those dropped.
+    async fn merged(
+        &self,
+        ranked: &mut [RankedQuery],
+    ) -> Result<(Vec<KeptHit>, Pins, Vec<DroppedHit>), FederatedError> {
         let (mut entries, mut values, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
+        let mut pins = Pins::new();
         for (index, access) in self.access.iter().enumerate() {
             let total_max = usize::try_from(access.index.settings.pagination.max_total_hits).unwrap_or(usize::MAX);
-            let limit = self.page_end().min(total_max);
+            let places = self.page_end().min(total_max);
+            let mut own_pins = self.pins(index, ranked);
+            let (limit, _) = first_places(own_pins.iter().map(|(pin, _)| pin.position), usize::MAX, places);
             // Others take the places of those that are dropped.
             let wanted = if self.request.distinct.is_some() { usize::MAX } else { limit };
             let found = self.of_index(index, ranked, wanted).await;
@@ -247,6 +267,9 @@ impl<'f> Federation<'f> {
                 of_own.push(hit.values);
                 pause_at(at, HITS_PER_LOOK, self.pacer).await;
             }
+            let (_, pinned) = first_places(own_pins.iter().map(|(pin, _)| pin.position), own.len(), places);
+            own_pins.truncate(pinned);
+            pins.extend(own_pins);
             entries.push(own);
             values.push(of_own.into_iter());
         }
@@ -256,7 +279,8 @@ impl<'f> Federation<'f> {
             KeptHit { entry, values }
         });
         let kept = self.without_repeats(hits, usize::MAX, &mut dropped).await;
-        Ok((kept, dropped))
+        in_order(&mut pins);
+        Ok((kept, pins, dropped))
     }
 
     /// The documents that the queries of one index found, each once, in order.
@@ -301,27 +325,30 @@ impl<'f> Federation<'f> {
         kept
     }
 
-    /// The hits at fixed places, in the order of these; where all else is equal, that of an earlier query first.
-    fn pins(&self, ranked: &[RankedQuery]) -> Vec<(u32, Entry)> {
-        let mut pins: Vec<(PinnedDoc, Entry)> = Vec::new();
+    /// The hits of one index at fixed places, in the order of these.
+    fn pins(&self, index: usize, ranked: &[RankedQuery]) -> Pins {
+        let mut pins = Pins::new();
         for (number, query) in ranked.iter().enumerate() {
             let (asked, _) = self.of(number);
+            if asked.index != index {
+                continue;
+            }
             pins.extend(query.lists[0].pins.iter().map(|pin| {
                 let (doc, score, origin) = (pin.doc, asked.weight, Origin::Pinned(*pin));
                 let (position, values) = (asked.position, Vec::new());
                 (*pin, Entry { query: number, position, doc, origin, score, values, nearness: None })
             }));
         }
-        pins.sort_by_key(|(pin, entry)| (pin.order(), entry.position));
-        pins.into_iter().map(|(pin, entry)| (pin.position, entry)).collect()
+        in_order(&mut pins);
+        pins
     }
 
     /// What stands on the page, hits at fixed places among the others, each with its values. All pages up to the one asked for
     /// where another instance merges them.
-    async fn page(&self, kept: Vec<KeptHit>, ranked: &[RankedQuery]) -> (Vec<Entry>, Vec<FieldValues>) {
+    async fn page(&self, kept: Vec<KeptHit>, pins: Pins) -> (Vec<Entry>, Vec<FieldValues>) {
         let request = self.request;
-        let pins = self.pins(ranked).into_iter().map(|(place, entry)| (place, KeptHit { entry, values: Vec::new() }));
-        let mut list = placed(kept, pins);
+        let pinned = |(pin, entry): (PinnedDoc, Entry)| (pin.position, KeptHit { entry, values: Vec::new() });
+        let mut list = placed(kept, pins.into_iter().map(pinned));
         let end = self.page_end();
         let first = if request.role == FederatedRole::Whole { request.page.first() } else { 0 };
         let (mut page, mut values) = (Vec::new(), Vec::new());
@@ -372,13 +399,6 @@ impl<'f> Federation<'f> {
         PartHit { json, index_uid, position, score, values, pinned, fields, rank, nearness }
     }
 
-    /// What an instance that merges needs of the hits of an index.
-    fn merging_paths(&self, index: usize) -> Arc<Vec<String>> {
-        let Some(distinct) = &self.request.distinct else { return Arc::default() };
-        let facets = self.facet_plan(index).into_iter().flat_map(|plan| plan.facets).map(|facet| facet.name);
-        Arc::new(std::iter::once(distinct.clone()).chain(facets).collect())
-    }
-
     /// For each hit of one index, in order, its values of the distinct field, then of the facets of that index.
     async fn values(&self, index: usize, distinct: &str, hits: &[Entry]) -> Result<Vec<FieldValues>, SearchError> {
         let access = &self.access[index];
@@ -401,7 +421,7 @@ impl<'f> Federation<'f> {
         Ok(by_path)
     }
 
-    fn facet_plan(&self, index: usize) -> Option<FacetPlan> {
+    pub(super) fn facet_plan(&self, index: usize) -> Option<FacetPlan> {
         let searched = &self.access[index].index;
         let names = self.request.indexes[index].facets.as_ref()?;
         Some(FacetPlan::new(names, searched.fields, searched.settings))
@@ -419,77 +439,16 @@ impl<'f> Federation<'f> {
                 continue;
             }
             let access = &self.access[index];
-            let searches: Vec<&Ranked> = queries.iter().flat_map(|query| &query.lists).collect();
+            let lists = queries.iter().map(|query| (query.lists.iter().collect(), &query.losses));
+            let searches: Vec<Lists<'_>> = lists.collect();
             let counted = plan.clone().map(Arc::new);
-            let (documents, counts) =
-                narrow((access.index.partitions, access.ask), &searches, Losses::default(), counted, self.pacer)
-                    .await?;
+            let way = (access.index.partitions, access.ask);
+            let (documents, counts) = narrow(way, &searches, counted, self.pacer).await?;
             total += documents;
             if let Some(plan) = plan {
                 facets.push(IndexFacets { index, shown: counts.finish(&plan, self.pacer).await });
             }
         }
         Ok((total, facets))
-    }
-
-    /// The bytes of the hits of the page, each as its query shows it.
-    async fn fetch(&self, ranked: &[RankedQuery], page: &[Entry]) -> Result<Vec<Vec<u8>>, FederatedError> {
-        let asked = (0..ranked.len()).map(|number| {
-            let own = page.iter().filter(|entry| entry.query == number);
-            self.fetch_query(number, ranked, own.collect())
-        });
-        let mut fetched: Vec<_> = try_join_all(asked).await?.into_iter().map(Vec::into_iter).collect();
-        let hits = page.iter().map(|entry| fetched[entry.query].next());
-        Ok(hits.collect::<Option<Vec<_>>>().ok_or_else(unexpected)?)
-    }
-
-    async fn fetch_query(
-        &self,
-        number: usize,
-        ranked: &[RankedQuery],
-        page: Vec<&Entry>,
-    ) -> Result<Vec<Vec<u8>>, SearchError> {
-        if page.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ((asked, access), query) = (self.of(number), &ranked[number]);
-        // Hits show what was asked for, which need not be the score that they were merged by.
-        let gather = Gather::new(&access.index, &asked.request, access.ask, self.pacer);
-        let (settings, fields) = (access.index.settings, access.index.fields);
-        let format = Arc::new(FormatPlan::new(gather.request, settings, fields, query.words.clone()));
-        let paths = self.merging_paths(asked.index);
-        let merging = |entry: &Entry| MergingMark {
-            score_values: entry.values.iter().map(ScoreValue::to_json).collect(),
-            pinned_position: if let Origin::Pinned(pin) = entry.origin { Some(pin.position) } else { None },
-            paths: paths.clone(),
-        };
-        let hits = {
-            let scorers = scorers(ranked, number);
-            let extras = async |entry: &Entry| {
-                let extras = match entry.origin {
-                    Origin::Ranked { list, at } => {
-                        let ranked = &query.lists[list];
-                        gather.extras(&ranked.docs[at], ranked, &scorers[list], &format).await
-                    }
-                    Origin::Pinned(pin) => gather.pin_extras(pin),
-                    Origin::Part => HitExtras::default(),
-                };
-                let federation = Some(FederationMark {
-                    index_uid: self.request.indexes[asked.index].uid.clone(),
-                    queries_position: asked.position,
-                    weighted_score: entry.score,
-                    remote: self.request.instance.clone(),
-                    merging: (self.request.role == FederatedRole::ForInstance).then(|| merging(entry)),
-                });
-                (entry.doc, HitExtras { federation, ..extras })
-            };
-            let mut hits = Vec::with_capacity(page.len());
-            for entry in &page {
-                hits.push(extras(entry).await);
-                pause(self.pacer).await;
-            }
-            hits
-        };
-        gather.fetch(hits, format).await
     }
 }

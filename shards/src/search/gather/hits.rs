@@ -9,7 +9,7 @@ use crate::facets::sort::SortBy as CriterionBy;
 use crate::format::{FormatPlan, HitExtras};
 use crate::ids::DocId;
 use crate::rank::score::Scorer;
-use crate::rank::{RankedDoc, SortBy, SortValue};
+use crate::rank::{RankPlan, RankedDoc, SortBy, SortValue};
 use crate::search::answer::SearchError;
 use crate::search::ask::by_owner;
 use crate::search::merge::Ranked;
@@ -54,7 +54,7 @@ impl Gather<'_> {
         for place in page(ranked, offset, limit).filter(|place| !shown.contains_key(&place.doc())) {
             missing.push(match place {
                 Place::Ranked(hit) => (hit.doc, self.extras(hit, ranked, &scorer, format).await),
-                Place::Pinned(pin) => (pin.doc, self.pin_extras(pin)),
+                Place::Pinned(pin) => (pin.doc, self.pin_extras(pin, format)),
             });
             pause(self.pacer).await;
         }
@@ -73,10 +73,11 @@ impl Gather<'_> {
     }
 
     /// What a document at a fixed place shows besides itself.
-    pub(in crate::search) fn pin_extras(&self, pin: PinnedDoc) -> HitExtras {
+    pub(in crate::search) fn pin_extras(&self, pin: PinnedDoc, format: &FormatPlan) -> HitExtras {
         HitExtras {
             score: self.request.show_ranking_score.then_some(1.0),
             score_details: self.request.show_ranking_score_details.then(|| pin.details()),
+            geo_distance: pin.geo_distance.filter(|_| format.retrieve.covers("_geo")),
             ..HitExtras::default()
         }
     }
@@ -97,18 +98,22 @@ impl Gather<'_> {
             let hidden = |field: &str| !self.index.settings.displayed(field);
             extras.score_details = Some(scorer.details(hit, &hidden, self.pacer).await);
         }
-        let plain = self.request.sort.iter().find_map(|criterion| match &criterion.by {
-            CriterionBy::Point { point, is_plain: true } => Some(*point),
-            _ => None,
-        });
-        if let Some(point) = plain.filter(|_| format.retrieve.covers("_geo")) {
-            let same =
-                |by: &SortBy| matches!(by, SortBy::Geo { lat, lng, .. } if *lat == point.lat && *lng == point.lng);
-            let at = ranked.question.plan.rules.sorts.iter().position(same);
-            if let Some(SortValue::Point { own, .. }) = at.and_then(|at| hit.sorts.get(at)) {
-                extras.geo_distance = Some(*own);
-            }
+        if format.retrieve.covers("_geo") {
+            extras.geo_distance = self.distance(&ranked.question.plan, &hit.sorts);
         }
         extras
+    }
+
+    /// How far a document is from the point that is sorted by, where hits may show that.
+    pub(super) fn distance(&self, plan: &RankPlan, sorts: &[SortValue]) -> Option<f64> {
+        let point = self.request.sort.iter().find_map(|criterion| match &criterion.by {
+            CriterionBy::Point { point, is_plain: true } => Some(*point),
+            _ => None,
+        })?;
+        let same = |by: &SortBy| matches!(by, SortBy::Geo { lat, lng, .. } if *lat == point.lat && *lng == point.lng);
+        match sorts.get(plan.rules.sorts.iter().position(same)?)? {
+            SortValue::Point { own, .. } => Some(*own),
+            _ => None,
+        }
     }
 }

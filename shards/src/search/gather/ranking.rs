@@ -3,18 +3,21 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use ahash::AHashMap;
+
 use super::Gather;
 use crate::facets::columns::{Cut, DEEP_OFFSET, DistinctValues};
 use crate::facets::distribution::{FacetCounts, FacetPlan};
 use crate::facets::sort::SortBy as CriterionBy;
 use crate::format::FormatPlan;
+use crate::ids::DocId;
 use crate::query::QueryGraph;
 use crate::rank::{LeastScore, RankPlan, Rule, RuleList, SortBy};
 use crate::runtime::steps::doing;
 use crate::search::answer::{FacetAnswer, SearchError};
 use crate::search::ask::unexpected;
 use crate::search::merge::{MergeLimits, Ranked, merge, merge_rest};
-use crate::search::messages::{PartQuestion, PartReply, RankQuestion, RankedReply};
+use crate::search::messages::{PartQuestion, PartReply, PinFacts, RankQuestion, RankedReply};
 use crate::search::narrow::{Losses, narrow};
 use crate::search::part::{Pacer, free_in_steps};
 use crate::search::pins::{PinnedDoc, find_pins};
@@ -173,7 +176,11 @@ impl Gather<'_> {
         let narrows = is_distinct || threshold.is_some();
         let facets = self.facet_plan();
         let (first_shows, walks_all) = (demand.first_shows, self.walks_all(demand));
-        let plan = self.plan_to((offset, page_end), graph, (is_distinct, demand));
+        let mut plan = self.plan_to((offset, page_end), graph, (is_distinct, demand));
+        if offset > 0 && !pins.is_empty() {
+            // Whether documents in front of the page are sorted out shows when it is known which pins the filter admits.
+            plan.least_score = None;
+        }
         let limits = MergeLimits {
             by_groups: is_distinct,
             threshold,
@@ -204,7 +211,7 @@ impl Gather<'_> {
             if demand.counts_groups {
                 total = total.or(ranked.groups.take());
                 match total {
-                    Some(total) => ranked.total = total + ranked.pins.len() as u64,
+                    Some(total) => ranked.total = total,
                     None => return Ok((ranked, true)),
                 }
             }
@@ -216,6 +223,9 @@ impl Gather<'_> {
                 };
                 if counts_rest {
                     Box::pin(self.take_rest(&mut ranked, is_filled)).await?;
+                }
+                if self.request.page.is_exact() && !demand.counts_groups {
+                    ranked.count_one_of_rivals();
                 }
                 if narrows && !demand.counts_groups {
                     Box::pin(self.count_narrowed(&mut ranked, facets.as_ref())).await?;
@@ -242,7 +252,9 @@ impl Gather<'_> {
     ) -> Result<(Ranked, bool, bool), SearchError> {
         let mut replies = self.ask_to_rank(&question).await?;
         let is_complete = replies.iter().all(|reply| reply.part.complete || reply.expired);
-        let several_groups = replies.iter().any(|reply| reply.part.several_groups);
+        let in_several = |reply: &RankedReply| reply.pinned.iter().any(|facts| facts.groups.len() > 1);
+        let several_groups = replies.iter().any(|reply| reply.part.several_groups || in_several(reply));
+        let pins = self.admitted(pins, &question.plan, &replies);
         let facets = match &question.facets {
             Some(plan) => {
                 let counts: Vec<&FacetCounts> = replies.iter().map(|reply| &*reply.facets).collect();
@@ -267,9 +279,19 @@ impl Gather<'_> {
         Ok((ranked, is_complete, several_groups))
     }
 
+    /// The pins whose documents the filter admits.
+    fn admitted(&self, pins: &[PinnedDoc], plan: &RankPlan, replies: &[RankedReply]) -> Vec<PinnedDoc> {
+        let facts = replies.iter().flat_map(|reply| &reply.pinned).map(|facts| (facts.doc, facts));
+        let facts: AHashMap<DocId, &PinFacts> = facts.collect();
+        let admitted = pins.iter().filter_map(|pin| Some((*pin, facts.get(&pin.doc)?)));
+        let with_distance =
+            |(pin, facts): (_, &&PinFacts)| PinnedDoc { geo_distance: self.distance(plan, &facts.sorts), ..pin };
+        admitted.map(with_distance).collect()
+    }
+
     /// How many documents are left of all when one of each distinct group is, where the partitions could tell.
     async fn grouped(&self, replies: &mut [RankedReply]) -> Option<u64> {
-        let candidates: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
+        let candidates: u64 = replies.iter().map(|reply| reply.part.candidates + reply.pinned.len() as u64).sum();
         let groups: Option<Vec<_>> = replies.iter_mut().map(|reply| reply.groups.take()).collect();
         let groups = DistinctValues::merged(groups?, self.pacer).await;
         Some(candidates - groups.documents + groups.count)
@@ -316,9 +338,8 @@ impl Gather<'_> {
         if facets.is_none() && ranked.removed.values.is_empty() {
             return Ok(());
         }
-        let (total, counts) =
-            narrow((self.index.partitions, self.ask), &[&*ranked], Losses::default(), facets.cloned(), self.pacer)
-                .await?;
+        let search = (vec![&*ranked], &Losses::default());
+        let (total, counts) = narrow((self.index.partitions, self.ask), &[search], facets.cloned(), self.pacer).await?;
         ranked.total = total;
         if let Some(plan) = facets {
             ranked.facets = Some(facet_answer(plan, &[&counts], self.pacer).await);

@@ -56,6 +56,8 @@ pub(in crate::search) struct Found {
     pub total: u64,
     /// The counts of facets.
     pub facets: Option<FacetAnswer>,
+    /// What the two lists lost when they became one.
+    pub losses: Losses,
     /// The requests of the two lists.
     pub requests: [SearchRequest; 2],
 }
@@ -78,6 +80,7 @@ impl Found {
             vector: None,
             total: 0,
             facets: None,
+            losses: Losses::default(),
             requests: [keyword_request, semantic_request],
         }
     }
@@ -171,7 +174,7 @@ async fn write(
         let mut hits: Vec<(DocId, HitExtras)> = Vec::with_capacity(places.len());
         for place in places {
             hits.push(match place {
-                Place::Pinned(pin) => (pin.doc, gather.pin_extras(*pin)),
+                Place::Pinned(pin) => (pin.doc, gather.pin_extras(*pin, &format)),
                 Place::Found(hit) => {
                     let ranked = found.list(hit.semantic)?;
                     let scorer = scorers[usize::from(hit.semantic)].as_ref().ok_or_else(unexpected)?;
@@ -255,23 +258,27 @@ async fn join(
     (keyword, semantic): (Ranked, Ranked),
     (ratio, window): (f32, Range<usize>),
 ) -> Result<(), SearchError> {
-    let merged = merged(index, request, (ask, pacer), (&keyword, &semantic), (ratio, window.end)).await?;
+    let positions = || keyword.pins.iter().map(|pin| pin.position);
+    let (count, _) = first_places(positions(), usize::MAX, window.end);
+    let merged = merged(index, request, (ask, pacer), (&keyword, &semantic), (ratio, count)).await?;
     found.hits = merged.hits;
     (found.total, found.facets) = (semantic.total, semantic.facets.clone());
     let distinct = plan::distinct_field(request, index.settings);
     if distinct.is_some() || request.ranking_score_threshold.is_some() {
-        let mut losses = Losses { dropped: merged.dropped, ..Losses::default() };
+        found.losses.dropped = merged.dropped;
         if let Some(field) = distinct {
             // Of the groups that were met only those count that are on the page, by the document that is.
             let doc = |hit: &FoundHit| if hit.semantic { semantic.docs[hit.at].doc } else { keyword.docs[hit.at].doc };
-            losses.kept = found.hits.iter().skip(window.start).map(doc).collect();
-            losses.dropped.extend(found.hits.iter().take(window.start).map(doc));
-            losses.groups = Some((field, merged.taken));
+            let pins = positions().zip(keyword.pins.iter().map(|pin| pin.doc));
+            let mut places = placed(found.hits.iter().map(doc), pins);
+            found.losses.dropped.extend(places.by_ref().take(window.start));
+            found.losses.kept = places.collect();
+            found.losses.groups = Some(Arc::new((field, merged.taken)));
         }
         let names = request.facets.as_deref();
         let counted = names.map(|names| Arc::new(FacetPlan::new(names, index.fields, index.settings)));
-        let lists = [&keyword, &semantic];
-        let (total, counts) = narrow((index.partitions, ask), &lists, losses, counted.clone(), pacer).await?;
+        let lists = (vec![&keyword, &semantic], &found.losses);
+        let (total, counts) = narrow((index.partitions, ask), &[lists], counted.clone(), pacer).await?;
         found.total = total;
         found.facets = match &counted {
             Some(plan) => Some(facet_answer(plan, &[&counts], pacer).await),
