@@ -4,7 +4,7 @@
 //! The kernel finishes reads only within that call (deferred task work), so none interrupts a computation.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::future::Future;
 use std::io::{Error, Result};
@@ -36,8 +36,11 @@ struct Inner {
     reads: Slab<Reading>,
     /// Reads that the kernel does not know of yet.
     queued: usize,
-    /// Those that found [`READS_IN_FLIGHT_MAX`] reads in flight: at most the reads that searches wait for.
-    waiting: VecDeque<Waker>,
+    /// Those that found [`READS_IN_FLIGHT_MAX`] reads in flight, by their tickets: at most the reads that searches wait for. Whoever
+    /// is told that there is room is taken out, and one that is dropped takes itself out: it would be told in another's place.
+    waiting: BTreeMap<u64, Waker>,
+    /// Tickets given out so far.
+    tickets: u64,
 }
 
 /// A read that is queued or in flight, or has ended and was not fetched yet.
@@ -92,23 +95,32 @@ impl Ring {
             descriptor => unsafe { OwnedFd::from_raw_fd(descriptor) },
         };
         ring.submitter().register_eventfd(ended.as_raw_fd())?;
-        let inner =
-            Inner { ring, buffers: Buffers::default(), reads: Slab::new(), queued: 0, waiting: VecDeque::new() };
+        let inner = Inner {
+            ring,
+            buffers: Buffers::default(),
+            reads: Slab::new(),
+            queued: 0,
+            waiting: BTreeMap::new(),
+            tickets: 0,
+        };
         Ok(Rc::new(Self { inner: RefCell::new(inner), ended }))
     }
 
     /// Reads up to `len` bytes from `offset`, fewer where the file ends before. `alignment`: of what the file's reads
     /// must begin and end at multiples, in bytes, at most [`BLOCK_BYTES`](super::ring_buffers::BLOCK_BYTES); 1 for any.
     pub(super) fn read(self: &Rc<Self>, file: Arc<File>, offset: u64, len: usize, alignment: usize) -> Read {
-        Read { ring: self.clone(), file, wanted: Wanted { offset, len, alignment }, key: None }
+        Read { ring: self.clone(), file, wanted: Wanted { offset, len, alignment }, key: None, ticket: None }
     }
 }
 
 impl Inner {
-    /// Queues a read. None where the ring is full: `waker` is told when it may not be.
+    fn has_room(&self) -> bool {
+        self.reads.len() < READS_IN_FLIGHT_MAX
+    }
+
+    /// Queues a read. None where the ring is full: who asked must [`wait`](Self::wait).
     fn begin(&mut self, file: &Arc<File>, wanted: Wanted, waker: &Waker) -> Option<usize> {
-        if self.reads.len() >= READS_IN_FLIGHT_MAX {
-            self.wait(waker);
+        if !self.has_room() {
             return None;
         }
         let mut buffer = self.buffers.take(wanted.read_bytes(), &self.ring);
@@ -125,7 +137,6 @@ impl Inner {
         if unsafe { self.ring.submission().push(&read.user_data(key as u64)) }.is_err() {
             // It has as many places as there may be reads; those of reads that were begun are free again.
             self.buffers.give(buffer);
-            self.wait(waker);
             return None;
         }
         entry.insert(Reading { buffer, _file: file.clone(), state: State::InFlight(waker.clone()) });
@@ -133,10 +144,14 @@ impl Inner {
         Some(key)
     }
 
-    fn wait(&mut self, waker: &Waker) {
-        if !self.waiting.iter().any(|waiting| waiting.will_wake(waker)) {
-            self.waiting.push_back(waker.clone());
-        }
+    /// Has `waker` told when there may be room. Who has a ticket keeps its place in the line; the ticket.
+    fn wait(&mut self, ticket: Option<u64>, waker: &Waker) -> u64 {
+        let ticket = ticket.unwrap_or_else(|| {
+            self.tickets += 1;
+            self.tickets
+        });
+        self.waiting.insert(ticket, waker.clone());
+        ticket
     }
 
     /// Begins what is queued, and puts into `woken` whoever waits for what has ended.
@@ -157,8 +172,8 @@ impl Inner {
                 State::Abandoned | State::Ended(_) => buffers.give(reads.remove(key).buffer),
             }
         }
-        let free = READS_IN_FLIGHT_MAX.saturating_sub(self.reads.len()).min(self.waiting.len());
-        woken.extend(self.waiting.drain(..free));
+        let free = READS_IN_FLIGHT_MAX.saturating_sub(self.reads.len());
+        woken.extend(std::iter::from_fn(|| self.waiting.pop_first()).map(|(_, waker)| waker).take(free));
     }
 
     fn in_flight(&self) -> usize {
@@ -175,7 +190,8 @@ impl Driver for Ring {
         let mut woken = Vec::new();
         let mut inner = self.inner.borrow_mut();
         inner.turn(0, &mut woken);
-        let is_all_begun = inner.queued == 0;
+        // Of those who are told of the room some may not want it any more: then it is the next one's.
+        let is_all_begun = inner.queued == 0 && (inner.waiting.is_empty() || !inner.has_room());
         drop(inner);
         woken.into_iter().for_each(Waker::wake);
         is_all_begun
@@ -202,7 +218,10 @@ pub(super) struct Read {
     ring: Rc<Ring>,
     file: Arc<File>,
     wanted: Wanted,
+    /// Where the ring has it, from when it is queued until it is fetched.
     key: Option<usize>,
+    /// Its place among those that wait for room.
+    ticket: Option<u64>,
 }
 
 impl Future for Read {
@@ -213,6 +232,11 @@ impl Future for Read {
         let mut inner = this.ring.inner.borrow_mut();
         let Some(key) = this.key else {
             this.key = inner.begin(&this.file, this.wanted, context.waker());
+            if this.key.is_none() {
+                this.ticket = Some(inner.wait(this.ticket, context.waker()));
+            } else if let Some(ticket) = this.ticket.take() {
+                inner.waiting.remove(&ticket);
+            }
             return Poll::Pending;
         };
         if let Some(Reading { state: State::InFlight(waker), .. }) = inner.reads.get_mut(key) {
@@ -240,6 +264,8 @@ fn polled_again() -> Error {
 
 impl Drop for Read {
     fn drop(&mut self) {
+        let waiting = self.ticket.and_then(|ticket| self.ring.inner.borrow_mut().waiting.remove(&ticket));
+        drop(waiting);
         let Some(key) = self.key else { return };
         let mut inner = self.ring.inner.borrow_mut();
         let Some(reading) = inner.reads.get_mut(key) else { return };
@@ -257,6 +283,8 @@ impl Drop for Read {
 mod tests {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
 
     use futures_lite::future::{block_on, or, poll_once, yield_now};
     use futures_util::future::join_all;
@@ -339,6 +367,78 @@ mod tests {
         }
         assert_eq!(ring.inner.borrow().reads.len(), 0);
         assert_eq!(Arc::strong_count(&file), 1, "nothing holds the file open");
+    }
+
+    /// Counts how often a task is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Woken {
+        fn poll(self: &Arc<Self>, read: &mut Read) -> bool {
+            Pin::new(read).poll(&mut Context::from_waker(&Waker::from(self.clone()))).is_ready()
+        }
+    }
+
+    /// Reads that were given up while they waited for room once were told of it in the place of those behind them, which nobody woke
+    /// again: the core slept over an empty ring.
+    #[test]
+    fn a_read_behind_dropped_ones_is_woken() {
+        let (_named, file, _) = file(1 << 16);
+        // Given up before there is room, and when they have been told of it.
+        for is_told in [false, true] {
+            let ring = Ring::new().unwrap();
+            let reads = |count: usize| -> Vec<(Read, Arc<Woken>)> {
+                let read = || (ring.read(file.clone(), 0, 64, 1), Arc::default());
+                std::iter::repeat_with(read).take(count).collect()
+            };
+            let (mut first, mut given_up, mut last) =
+                (reads(READS_IN_FLIGHT_MAX), reads(3 * READS_IN_FLIGHT_MAX), reads(1));
+            for (read, woken) in first.iter_mut().chain(&mut given_up).chain(&mut last) {
+                assert!(!woken.poll(read));
+            }
+            if !is_told {
+                given_up.clear();
+            }
+            while ring.inner.borrow().in_flight() > 0 {
+                ring.turn();
+            }
+            for (read, woken) in &mut first {
+                assert!(woken.poll(read), "it has ended");
+            }
+            assert_eq!(ring.turn(), !is_told, "whoever is left has to be told, too");
+            given_up.clear();
+            // The core sleeps once all is begun.
+            while !ring.turn() {}
+            let (read, woken) = &mut last[0];
+            assert_eq!(woken.0.load(Ordering::Relaxed), 1, "there is room");
+            assert!(!woken.poll(read));
+            while ring.inner.borrow().in_flight() > 0 {
+                ring.turn();
+            }
+            assert!(woken.poll(read));
+            assert!(ring.inner.borrow().waiting.is_empty());
+        }
+    }
+
+    /// A task polls all its reads whenever it is woken: one that waits must not be told of room twice.
+    #[test]
+    fn a_read_polled_again_keeps_its_place() {
+        let (_named, file, _) = file(1 << 16);
+        let ring = Ring::new().unwrap();
+        let mut reads: Vec<Read> = (0..2 * READS_IN_FLIGHT_MAX).map(|_| ring.read(file.clone(), 0, 64, 1)).collect();
+        let woken = Arc::new(Woken::default());
+        for _ in 0..3 {
+            assert!(reads.iter_mut().all(|read| !woken.poll(read)));
+            assert_eq!(ring.inner.borrow().waiting.len(), READS_IN_FLIGHT_MAX);
+        }
+        assert!(drive(&ring, join_all(reads)).into_iter().all(|read| read.is_ok()));
+        assert!(ring.inner.borrow().waiting.is_empty());
     }
 
     #[test]
