@@ -75,7 +75,7 @@ impl WriteTxn {
         self.alloc.hold(epoch, std::mem::take(&mut self.given_up));
         let list = self.alloc.encode();
         assert!(list.len() <= most, "the free list fits the place that was set aside for it");
-        let mut writes: Vec<(PageNo, Vec<u8>)> = Vec::with_capacity(self.nodes.len() + self.runs.len() + 1);
+        let mut writes: Vec<(PageNo, Vec<u8>)> = Vec::with_capacity(self.nodes.len() + self.values.len() + 1);
         writes.push((place, encode_run(place, &list)));
         for (done, (page, node)) in std::mem::take(&mut self.nodes).into_iter().enumerate() {
             writes.push((PageNo(page), node.encode(PageNo(page))));
@@ -84,7 +84,7 @@ impl WriteTxn {
             }
         }
         let mut encoded = 0;
-        for (page, data) in std::mem::take(&mut self.runs) {
+        for (page, data) in self.values.take() {
             encoded += data.len();
             writes.push((PageNo(page), encode_run(PageNo(page), &data)));
             if encoded >= YIELD_BYTES {

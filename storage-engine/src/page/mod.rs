@@ -17,6 +17,7 @@ mod remove;
 mod roll_back;
 mod store;
 mod usage;
+mod values;
 mod write;
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::commit::YIELD_NODES;
 use super::meta::{Meta, Root};
 use super::node::{BranchEntry, DirtyNode, INLINE_BYTES_MAX, LeafEntry, LeafValue, NodeRef, leaf_bytes};
 use super::read::{Snapshot, Source, get};
+use super::values::Values;
 use super::{
     Cursor, Finder, KEY_BYTES_MAX, PAGE_BYTES, PageNo, PageStore, ReadError, ReadTree, TREES_MAX, TreeId,
     VALUE_BYTES_MAX, WriteError,
@@ -29,7 +30,7 @@ pub struct WriteTxn {
     pub(super) base: Snapshot,
     pub(super) meta: Meta,
     pub(super) nodes: AHashMap<u64, DirtyNode>,
-    pub(super) runs: AHashMap<u64, Vec<u8>>,
+    pub(super) values: Values,
     pub(super) alloc: Allocator,
     /// Runs of the base state that this one no longer uses.
     pub(super) given_up: Vec<(u64, u64)>,
@@ -68,13 +69,12 @@ impl WriteTxn {
         let mut alloc = store.0.current.borrow().alloc.clone();
         alloc.release_held(store.0.oldest_read());
         let meta = base.meta().clone();
-        let (nodes, runs) = (AHashMap::new(), AHashMap::new());
         Ok(Self {
             store: store.clone(),
             base,
             meta,
-            nodes,
-            runs,
+            nodes: AHashMap::new(),
+            values: Values::default(),
             alloc,
             given_up: Vec::new(),
             finger: None,
@@ -84,7 +84,7 @@ impl WriteTxn {
 
     /// Bytes of memory that the changes take, about.
     pub fn dirty_bytes(&self) -> usize {
-        self.nodes.len() * PAGE_BYTES + self.runs.values().map(Vec::len).sum::<usize>()
+        self.nodes.len() * PAGE_BYTES + self.values.bytes()
     }
 
     pub(super) fn give_up(&mut self, page: PageNo, pages: u64) {
@@ -114,7 +114,7 @@ impl WriteTxn {
     pub(super) fn drop_value(&mut self, value: &LeafValue) {
         if let LeafValue::Run { page, len } = value {
             let pages = Snapshot::run_pages(*len as usize);
-            if self.runs.remove(&page.0).is_some() {
+            if self.values.remove(page.0) {
                 self.alloc.release(*page, pages);
             } else {
                 self.give_up(*page, pages);
@@ -127,7 +127,7 @@ impl WriteTxn {
             return LeafValue::Inline(value.into());
         }
         let page = self.alloc.allocate(Snapshot::run_pages(value.len()));
-        self.runs.insert(page.0, value.to_vec());
+        self.values.insert(page.0, value.to_vec());
         LeafValue::Run { page, len: value.len() as u32 }
     }
 
@@ -318,7 +318,7 @@ impl Source for WriteTxn {
     }
 
     fn run(&self, page: PageNo, len: usize) -> Result<&[u8], ReadError> {
-        match self.runs.get(&page.0) {
+        match self.values.get(page.0) {
             Some(bytes) => Ok(bytes),
             None => self.base.run(page, len),
         }

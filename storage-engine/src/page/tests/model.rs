@@ -139,6 +139,8 @@ proptest! {
             for (snapshot, model) in &kept {
                 prop_assert_eq!(snapshot.entry_count(tree), model.len() as u64);
             }
+            let writing = txn.as_ref().expect("one is open");
+            prop_assert_eq!(writing.dirty_bytes(), writing.nodes.len() * PAGE_BYTES + writing.values.counted_bytes());
         }
         for (snapshot, model) in &kept {
             prop_assert_eq!(&contents(snapshot, tree), model);
