@@ -3,7 +3,7 @@
 //! Until the meta page is written, nothing that the newest state uses has been touched, so a failure or a power cut leaves that
 //! state. If a power cut tears the meta page, its checksum fails and the other one counts.
 
-use super::node::HEADER_BYTES;
+use super::node::{DirtyNode, HEADER_BYTES};
 use super::read::Snapshot;
 use super::store::InFlight;
 use super::store::{Current, encode_run};
@@ -18,7 +18,7 @@ pub(super) const YIELD_NODES: usize = 16;
 /// The same for values of several pages.
 const YIELD_BYTES: usize = YIELD_NODES * PAGE_BYTES;
 /// The file grows by at least this much, so that its length seldom changes.
-const GROWTH_BYTES_MIN: u64 = 256 << 10;
+pub(super) const GROWTH_BYTES_MIN: u64 = 256 << 10;
 
 impl WriteTxn {
     /// Makes the changes durable as the state of `epoch`, which must be greater than the newest one's.
@@ -77,21 +77,7 @@ impl WriteTxn {
         assert!(list.len() <= most, "the free list fits the place that was set aside for it");
         let mut writes: Vec<(PageNo, Vec<u8>)> = Vec::with_capacity(self.nodes.len() + self.values.len() + 1);
         writes.push((place, encode_run(place, &list)));
-        for (done, (page, node)) in std::mem::take(&mut self.nodes).into_iter().enumerate() {
-            writes.push((PageNo(page), node.encode(PageNo(page))));
-            if done % YIELD_NODES == YIELD_NODES - 1 {
-                futures_lite::future::yield_now().await;
-            }
-        }
-        let mut encoded = 0;
-        for (page, data) in self.values.take() {
-            encoded += data.len();
-            writes.push((PageNo(page), encode_run(PageNo(page), &data)));
-            if encoded >= YIELD_BYTES {
-                encoded = 0;
-                futures_lite::future::yield_now().await;
-            }
-        }
+        encode_all(std::mem::take(&mut self.nodes), self.values.take(), &mut writes).await;
         writes.sort_unstable_by_key(|(page, _)| *page);
         self.meta.epoch = epoch;
         self.meta.page_count = self.alloc.page_count();
@@ -99,6 +85,40 @@ impl WriteTxn {
         self.meta.free_list_bytes = list.len() as u32;
         self.meta.free_list_pages = pages as u32;
         writes
+    }
+}
+
+/// Encodes nodes and values, with their places, giving way to other tasks in between.
+pub(super) async fn encode_all(
+    nodes: impl IntoIterator<Item = (u64, DirtyNode)>,
+    values: impl Iterator<Item = (u64, Vec<u8>)>,
+    writes: &mut Vec<(PageNo, Vec<u8>)>,
+) {
+    for (done, (page, node)) in nodes.into_iter().enumerate() {
+        writes.push((PageNo(page), node.encode(PageNo(page))));
+        if done % YIELD_NODES == YIELD_NODES - 1 {
+            futures_lite::future::yield_now().await;
+        }
+    }
+    let mut encoded = 0;
+    for (page, data) in values {
+        encoded += data.len();
+        writes.push((PageNo(page), encode_run(PageNo(page), &data)));
+        if encoded >= YIELD_BYTES {
+            encoded = 0;
+            futures_lite::future::yield_now().await;
+        }
+    }
+}
+
+/// Makes the file long enough for `need` bytes, and `more` where the device has them.
+pub(super) async fn make_room(file: &dyn DiskFile, need: u64, more: u64) -> Result<(), DiskError> {
+    if file.len() >= need {
+        return Ok(());
+    }
+    match file.set_len((need + more).next_multiple_of(PAGE_BYTES as u64)).await {
+        Err(DiskError::NoSpace { .. }) => file.set_len(need).await,
+        other => other,
     }
 }
 
@@ -112,19 +132,21 @@ async fn write_pages(
 ) -> Result<(), DiskError> {
     let need = PageNo(page_count).offset();
     if file.len() < need {
-        let generous = (need + (file.len() / 16).max(GROWTH_BYTES_MIN)).next_multiple_of(PAGE_BYTES as u64);
-        match file.set_len(generous).await {
-            Err(DiskError::NoSpace { .. }) => file.set_len(need).await?,
-            other => other?,
-        }
+        make_room(file, need, (file.len() / 16).max(GROWTH_BYTES_MIN)).await?;
         // Maps the file at its new length. Once the meta page is durable nothing may fail any more: the caller would take the
         // state for lost that the next start finds.
         file.view()?;
     }
+    let pieces = neighbours_together(pages, forget).await;
+    file.write_groups(vec![pieces, vec![meta]]).await
+}
+
+/// Pages in the order of their places, neighbours in one piece. Each is told of.
+pub(super) async fn neighbours_together(pages: Vec<(PageNo, Vec<u8>)>, tell: impl Fn(PageNo)) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut gone_through = 0;
     for (page, bytes) in pages {
-        forget(page);
+        tell(page);
         gone_through += bytes.len();
         match pieces.last_mut() {
             Some((start, gathered))
@@ -140,5 +162,5 @@ async fn write_pages(
             futures_lite::future::yield_now().await;
         }
     }
-    file.write_groups(vec![pieces, vec![meta]]).await
+    pieces
 }

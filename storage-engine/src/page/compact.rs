@@ -8,8 +8,8 @@ use super::store::{InFlight, PageStore, Shared, StoreFile, StoreOptions};
 use super::{CommitError, OpenError, PageNo, TREES_MAX, TreeId, WriteError};
 use crate::io::DiskError;
 
-/// Changes gathered in memory before they are committed to the new file.
-const GATHERED_BYTES_MAX: usize = 64 << 20;
+/// Changes gathered in memory before they are written to the new file.
+const GATHERED_BYTES_MAX: usize = 4 << 20;
 
 /// Other tasks get their turn after this many entries or bytes: some hundred microseconds of work.
 const YIELD_ENTRIES: usize = 256;
@@ -120,34 +120,41 @@ impl PageStore {
         let snapshot = self.snapshot();
         let options = StoreOptions { create: true, at_most_epoch: None };
         let fresh = Self::open(self.0.disk.clone(), path, options).await?;
+        if fresh.epoch() > 0 {
+            // What it holds would become part of the copy.
+            return Err(DiskError::Exists { path: path.display().to_string() }.into());
+        }
         if snapshot.epoch() == 0 {
             return Ok(fresh);
         }
-        let (mut epoch, mut entries, mut bytes) = (0, 0, 0);
+        let (mut entries, mut bytes, mut is_spilled) = (0, 0, false);
         let mut txn = fresh.begin_write()?;
+        let mut last = TreeId(0);
         for tree in (0..TREES_MAX).map(|at| TreeId(at as u8)) {
             let mut cursor = snapshot.cursor(tree);
             while let Some((key, value)) = cursor.next().map_err(WriteError::from)? {
                 txn.put(tree, key, value)?;
-                (entries, bytes) = (entries + 1, bytes + key.len() + value.len());
+                (last, entries, bytes) = (tree, entries + 1, bytes + key.len() + value.len());
                 if entries >= YIELD_ENTRIES || bytes >= YIELD_BYTES {
                     (entries, bytes) = (0, 0);
                     futures_lite::future::yield_now().await;
                 }
-                // Epochs below the newest are free in the new file; without one left the rest goes into the last commit.
-                if txn.dirty_bytes() > GATHERED_BYTES_MAX && epoch + 1 < snapshot.epoch() {
-                    epoch += 1;
-                    txn.commit(epoch).await?;
-                    txn = fresh.begin_write()?;
+                if txn.dirty_bytes() > GATHERED_BYTES_MAX {
+                    txn.spill(tree).await?;
+                    is_spilled = true;
                 }
             }
+        }
+        if is_spilled {
+            // The commit would make the file longer by more than it needs.
+            txn.spill(last).await?;
         }
         txn.commit(snapshot.epoch()).await?;
         fresh.name_state_twice().await?;
         Ok(fresh)
     }
 
-    /// Takes away the state before the newest, which in a copy is one that never was: none, or a part.
+    /// Takes away the state before the newest, which in a copy is one that never was.
     async fn name_state_twice(&self) -> Result<(), DiskError> {
         let (file, slot, page) = {
             let current = self.0.current.borrow();

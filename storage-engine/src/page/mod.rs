@@ -15,6 +15,7 @@ mod pack;
 mod read;
 mod remove;
 mod roll_back;
+mod spill;
 mod store;
 mod usage;
 mod values;
