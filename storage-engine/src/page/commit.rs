@@ -3,6 +3,7 @@
 //! Until the meta page is written, nothing that the newest state uses has been touched, so a failure or a power cut leaves that
 //! state. If a power cut tears the meta page, its checksum fails and the other one counts.
 
+use super::alloc;
 use super::node::{DirtyNode, HEADER_BYTES};
 use super::read::Snapshot;
 use super::store::InFlight;
@@ -66,14 +67,17 @@ impl WriteTxn {
     /// All pages to write, in the order of their places, with the free list among them; completes the meta page.
     async fn encode(&mut self, epoch: u64) -> Vec<(PageNo, Vec<u8>)> {
         if self.meta.free_list != PageNo::NONE {
-            self.given_up.push((self.meta.free_list.0, u64::from(self.meta.free_list_pages)));
+            self.give_up(self.meta.free_list, u64::from(self.meta.free_list_pages));
         }
         // The list's own place is taken first: taking it changes the list, which must then still fit.
-        let most = self.alloc.encoded_bytes_max(self.given_up.len());
+        let mut free = self.alloc.all();
+        free.unite(&self.given_up);
+        let most = alloc::encoded_bytes_max(&free);
         let pages = (HEADER_BYTES + most).div_ceil(PAGE_BYTES) as u64;
         let place = self.alloc.allocate(pages);
-        self.alloc.hold(epoch, std::mem::take(&mut self.given_up));
-        let list = self.alloc.encode();
+        free.remove(place.0, pages);
+        self.alloc.hold(epoch, &std::mem::take(&mut self.given_up));
+        let list = alloc::encode(&free).await;
         assert!(list.len() <= most, "the free list fits the place that was set aside for it");
         let mut writes: Vec<(PageNo, Vec<u8>)> = Vec::with_capacity(self.nodes.len() + self.values.len() + 1);
         writes.push((place, encode_run(place, &list)));

@@ -12,6 +12,7 @@ mod finder;
 mod meta;
 mod node;
 mod pack;
+mod page_set;
 mod read;
 mod remove;
 mod roll_back;

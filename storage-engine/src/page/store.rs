@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -190,6 +191,12 @@ impl Shared {
         self.readers.borrow().keys().next_back().copied().unwrap_or(0)
     }
 
+    /// Whether one of these states is read, now or by the next snapshot.
+    pub(crate) fn is_read(&self, epochs: Range<u64>) -> bool {
+        let current = self.current.borrow().meta.epoch;
+        epochs.contains(&current) || self.readers.borrow().range(epochs).next().is_some()
+    }
+
     /// The oldest state that is read, now or by the next snapshot.
     pub(crate) fn oldest_read(&self) -> u64 {
         let current = self.current.borrow().meta.epoch;
@@ -253,12 +260,9 @@ impl PageStore {
         };
         // Pages behind the end of the file would be read as part of its map, which the system answers by ending the process. The
         // empty state has no pages but the two for its meta, of which a cut may have left one.
-        if meta.page_count > Meta::empty().page_count && PageNo(meta.page_count).offset() > file.len() {
-            return Err(OpenError::TooShort {
-                file: name,
-                bytes: file.len(),
-                wanted: PageNo(meta.page_count).offset(),
-            });
+        let wanted = meta.page_count.saturating_mul(PAGE_BYTES as u64);
+        if meta.page_count > Meta::empty().page_count && wanted > file.len() {
+            return Err(OpenError::TooShort { file: name, bytes: file.len(), wanted });
         }
         for (_, dropped) in whole.iter().filter(|(other, _)| other.epoch > meta.epoch) {
             // It must not come back: the next commit reuses its pages before it takes its meta page.

@@ -9,6 +9,7 @@ use super::alloc::Allocator;
 use super::commit::YIELD_NODES;
 use super::meta::{Meta, Root};
 use super::node::{BranchEntry, DirtyNode, INLINE_BYTES_MAX, LeafEntry, LeafValue, NodeRef, leaf_bytes};
+use super::page_set::PageSet;
 use super::read::{Snapshot, Source, get};
 use super::values::Values;
 use super::{
@@ -32,8 +33,8 @@ pub struct WriteTxn {
     pub(super) nodes: AHashMap<u64, DirtyNode>,
     pub(super) values: Values,
     pub(super) alloc: Allocator,
-    /// Runs of the base state that this one no longer uses.
-    pub(super) given_up: Vec<(u64, u64)>,
+    /// Pages of the base state that this one no longer uses.
+    pub(super) given_up: PageSet,
     pub(super) finger: Option<Finger>,
     /// A change stopped half-way at a damaged page: pages may be given up that the trees still refer to.
     pub(super) broken: Option<ReadError>,
@@ -68,6 +69,7 @@ impl WriteTxn {
         let base = store.snapshot();
         let mut alloc = store.0.current.borrow().alloc.clone();
         alloc.release_held(store.0.oldest_read());
+        alloc.join_held(|epochs| store.0.is_read(epochs));
         let meta = base.meta().clone();
         Ok(Self {
             store: store.clone(),
@@ -76,7 +78,7 @@ impl WriteTxn {
             nodes: AHashMap::new(),
             values: Values::default(),
             alloc,
-            given_up: Vec::new(),
+            given_up: PageSet::default(),
             finger: None,
             broken: None,
         })
@@ -88,7 +90,10 @@ impl WriteTxn {
     }
 
     pub(super) fn give_up(&mut self, page: PageNo, pages: u64) {
-        self.given_up.push((page.0, pages));
+        // The reference to a value may name any pages where a page of ours holds nonsense: they are none of this state's.
+        if page.0 >= 2 && page.0.saturating_add(pages) <= self.base.meta().page_count {
+            self.given_up.insert(page.0, pages);
+        }
     }
 
     /// Makes a node the transaction's own and returns where it now lies.

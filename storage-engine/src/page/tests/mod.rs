@@ -3,4 +3,5 @@
 mod copy;
 mod crash;
 mod damage;
+mod free;
 mod model;
