@@ -1,8 +1,8 @@
 //! Rolls back to a state before the newest while snapshots may be reading.
 
-use super::OpenError;
 use super::alloc::Allocator;
 use super::store::{Current, InFlight, PageStore, Shared, StoreOptions};
+use super::{OpenError, PageNo};
 
 impl PageStore {
     /// Opens the file anew at its newest state up to `at_most_epoch`, and drops a newer one. That is also how a store goes on after
@@ -16,9 +16,16 @@ impl PageStore {
         let in_flight = InFlight::new(shared.clone());
         let options = StoreOptions { create: false, at_most_epoch: Some(at_most_epoch) };
         let opened = Self::open(shared.disk.clone(), &shared.path, options).await?;
+        let (meta, file) = {
+            let current = opened.0.current.borrow();
+            (current.meta.clone(), current.file.clone())
+        };
+        // What a write that failed made the file longer by, perhaps up to the end of the disk, would stay. A failure only costs that.
+        if shared.newest_read() <= meta.epoch {
+            let _ = file.file.set_len(PageNo(meta.page_count).offset()).await;
+        }
         let opened = opened.0.current.borrow();
-        let (meta, slot) = (opened.meta.clone(), opened.slot);
-        let (view, file, alloc) = (opened.view.clone(), opened.file.clone(), shared.alloc_of(&opened));
+        let (slot, view, alloc) = (opened.slot, opened.view.clone(), shared.alloc_of(&opened));
         shared.current.replace(Current { meta, slot, view, file, alloc });
         shared.before.take();
         in_flight.end();
@@ -54,6 +61,7 @@ mod tests {
     use futures_lite::future::block_on;
 
     use crate::io::mem::MemDisk;
+    use crate::io::sim::{Faults, SimDisk};
     use crate::page::*;
 
     const TREE: TreeId = TreeId(3);
@@ -109,6 +117,32 @@ mod tests {
                 check(&open(&disk).await.snapshot(), 20);
             });
         }
+    }
+
+    /// A batch that found the disk full once left it full: nothing could be written any more, not even a compaction.
+    #[test]
+    fn space_of_a_failed_commit_is_given_back() {
+        block_on(async {
+            let disk = SimDisk::new();
+            let options = StoreOptions { create: true, at_most_epoch: None };
+            let store = PageStore::open(Rc::new(disk.clone()), Path::new(PATH), options).await.expect("it opens");
+            commit(&store, 1).await;
+            let held = store.snapshot();
+            let bytes = store.file_bytes();
+            for sync in 0..2 {
+                let mut txn = store.begin_write().expect("nothing failed yet");
+                txn.put(TREE, b"large", &vec![7; 4 << 20]).expect("it has room");
+                disk.set_faults(Faults { failing_sync: Some(sync), ..Faults::default() });
+                assert!(txn.commit(2).await.is_err());
+                disk.set_faults(Faults::default());
+                assert!(store.is_poisoned());
+                store.roll_back(1).await.expect("it opens");
+                assert!(store.file_bytes() <= bytes, "{} {bytes}", store.file_bytes());
+                check(&held, 1);
+            }
+            check(&commit(&store, 2).await, 2);
+            check(&held, 1);
+        });
     }
 
     /// Where the file has the state before no more, as after the store was opened, all that is free waits for the snapshots.
