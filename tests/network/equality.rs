@@ -21,6 +21,8 @@ const DOCUMENTS: u64 = 2500;
 const PIECE_BYTES: usize = 1 << 20;
 /// The share of queries that ask by vectors, alone or with words.
 const BY_VECTORS: f64 = 0.4;
+/// And by two queries at once.
+const FEDERATED: f64 = 0.2;
 /// The last rule leaves no two documents equal: the order of equals depends on where they are.
 const SETTINGS: &str = r#"{"rankingRules": ["words", "typo", "proximity", "attribute", "sort", "exactness", "id:asc"],
     "filterableAttributes": ["kind", "pos", "rank"], "sortableAttributes": ["rank", "id"],
@@ -156,6 +158,22 @@ fn query(rng: &mut StdRng, texts: &[Vec<String>]) -> Value {
     query
 }
 
+/// Two queries on the index that become one list: a document that both find is in it once.
+fn federated(rng: &mut StdRng, texts: &[Vec<String>]) -> Value {
+    let mut federation = json!({"limit": rng.random_range(1..60), "offset": rng.random_range(0..5)});
+    if rng.random_bool(0.5) {
+        federation["facetsByIndex"] = json!({INDEX: ["kind", "pos"]});
+    }
+    let queries = [(); 2].map(|()| {
+        let mut query = query(rng, texts);
+        let members = query.as_object_mut().expect("a query is an object");
+        members.retain(|name, _| !["offset", "limit", "page", "hitsPerPage", "facets"].contains(&name.as_str()));
+        members.insert("indexUid".into(), INDEX.into());
+        query
+    });
+    json!({"federation": federation, "queries": queries})
+}
+
 /// An answer without what differs from one instance to several, and from one time to another.
 fn comparable(answer: &Value) -> Map<String, Value> {
     let mut answer = answer.as_object().cloned().unwrap_or_default();
@@ -212,18 +230,24 @@ fn three_instances_answer_like_one() {
     let texts: Vec<Vec<String>> =
         documents.iter().map(|document| words(document)).filter(|words| !words.is_empty()).collect();
     let (mut hits, mut empty, mut other_hits, mut other_totals, mut other_nearest) = (0, 0, 0, 0, 0);
-    let path = format!("/indexes/{INDEX}/search");
+    let one_query = format!("/indexes/{INDEX}/search");
     for number in 0..queries {
-        let query = query(&mut rng, &texts);
+        let (path, query) = match rng.random_bool(FEDERATED) {
+            true => ("/multi-search", federated(&mut rng, &texts)),
+            false => (one_query.as_str(), query(&mut rng, &texts)),
+        };
         let host = network.hosts.choose(&mut rng).expect("there are three");
-        let found = whole_answer(host, &path, &query);
-        let (_, wanted) = ask(&single.host, "POST", &path, &query).expect("the single instance answers");
+        let found = whole_answer(host, path, &query);
+        let (_, wanted) = ask(&single.host, "POST", path, &query).expect("the single instance answers");
         let count = wanted["hits"].as_array().map_or(0, Vec::len);
         let (found, wanted) = (comparable(&found), comparable(&wanted));
         if found != wanted {
             println!("search {number} of seed {seed} differs from one instance's: {query}");
             differ(&found, &wanted);
-            let by_meaning = query["hybrid"]["semanticRatio"].as_f64().is_some_and(|ratio| ratio > 0.0);
+            let is_semantic =
+                |query: &Value| query["hybrid"]["semanticRatio"].as_f64().is_some_and(|ratio| ratio > 0.0);
+            let of_list = query["queries"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let by_meaning = is_semantic(&query) || of_list.iter().any(is_semantic);
             let counter = match (by_meaning, found["hits"] == wanted["hits"]) {
                 (true, _) => &mut other_nearest,
                 (false, true) => &mut other_totals,
