@@ -8,7 +8,6 @@ use serde_json::Value;
 use super::catalog_side::partitions;
 use super::listing::{Listed, page_of};
 use super::messages::{Answer, Listing, Place, ReadQuestion};
-use super::search_side::RuntimePacer;
 use super::types::{DocumentsPage, DocumentsQuery, EngineError, IndexView};
 use super::{Engine, answer_as};
 use crate::document::RawDocument;
@@ -17,11 +16,13 @@ use crate::facets::columns::{Cut, DEEP_OFFSET, Mark};
 use crate::facets::sort::{SortKeys, check_sort, check_sort_points};
 use crate::facets::{Filter, SortCriterion, parse_filter, parse_sort};
 use crate::ids::{DocId, LocalDocId, PartitionNo};
-use crate::search::part::free_in_steps;
-use crate::sorted_lists::take_window;
+use crate::runtime::{RuntimePace, pause_at};
+use crate::sorted_lists::walk_window;
 
 /// How often a read begins anew because the index has moved on too far in the meantime.
 const ATTEMPTS_MAX: u32 = 3;
+/// Documents that are sorted by owner, and back, between two looks at whether others wait.
+const DOCUMENTS_PER_LOOK: usize = 256;
 const FILTER_CODE: &str = "invalid_document_filter";
 const SORT_CODE: &str = "invalid_document_sort";
 
@@ -133,11 +134,12 @@ impl Engine {
             }
         }
         if !numbers.is_empty() {
-            return Ok((total, page_of(&numbers, offset, limit)));
+            let page = page_of(&numbers, (offset, limit), &RuntimePace(&*self.runtime)).await;
+            return Ok((total, page));
         }
         let window = (offset.saturating_sub(size(before)), limit);
-        let page = take_window(&mut lists, window, Ord::cmp).into_iter().map(|(_, doc)| doc).collect();
-        free_in_steps(lists.into_iter().flatten(), &RuntimePacer(self.runtime.clone())).await;
+        let mut page = Vec::with_capacity(lists.iter().map(Vec::len).sum::<usize>().min(limit));
+        walk_window(lists, window, Ord::cmp, |(_, doc)| page.push(doc), &RuntimePace(&*self.runtime)).await;
         Ok((total, page))
     }
 
@@ -168,8 +170,10 @@ impl Engine {
     async fn fetch(&self, view: &IndexView, docs: &[DocId], vectors: bool) -> Result<Vec<RawDocument>, EngineError> {
         let count = view.partition_count();
         let mut by_partition: BTreeMap<PartitionNo, Vec<LocalDocId>> = BTreeMap::new();
-        for doc in docs {
+        let pace = RuntimePace(&*self.runtime);
+        for (at, doc) in docs.iter().enumerate() {
             by_partition.entry(doc.partition(count)).or_default().push(doc.local(count));
+            pause_at(at + 1, DOCUMENTS_PER_LOOK, &pace).await;
         }
         let asked = by_partition.into_iter().map(|(partition, docs)| async move {
             let place = Place { partition, ..first(view) };
@@ -178,7 +182,12 @@ impl Engine {
             answer_as!(answer, Answer::Documents(documents) => (partition, documents.into_iter()))
         });
         let mut found: BTreeMap<_, _> = try_join_all(asked).await?.into_iter().collect();
-        Ok(docs.iter().filter_map(|doc| found.get_mut(&doc.partition(count))?.next()).collect())
+        let mut documents = Vec::with_capacity(docs.len());
+        for (at, doc) in docs.iter().enumerate() {
+            documents.extend(found.get_mut(&doc.partition(count)).and_then(Iterator::next));
+            pause_at(at + 1, DOCUMENTS_PER_LOOK, &pace).await;
+        }
+        Ok(documents)
     }
 }
 

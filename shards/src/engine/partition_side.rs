@@ -12,13 +12,16 @@ use super::search_side::RuntimePacer;
 use super::{Engine, EngineError, StoreBytes};
 use crate::document::RawDocument;
 use crate::document::primary_key::{KeyFinder, is_valid};
-use crate::facets::sort::{SortMode, sort_marks, sorted_page, sorted_page_behind};
+use crate::facets::sort::{SortKeys, SortMode, sort_marks, sorted_page, sorted_page_behind};
 use crate::facets::{FacetSource, Filter};
 use crate::ids::{DocId, Epoch, LocalDocId};
 use crate::index::draft::stored_number;
 use crate::partition::PartitionError;
 use crate::partition::reader::PartitionReader;
-use crate::runtime::Checkpoint;
+use crate::runtime::{Checkpoint, pause_at};
+
+/// Documents that are named between two looks at whether others wait.
+const DOCUMENTS_PER_LOOK: usize = 256;
 
 /// Bounds what a partition keeps once a read of it ends, wherever that is.
 struct KeptBounded<'e> {
@@ -235,10 +238,25 @@ async fn list(reader: &PartitionReader, listing: &Listing, pace: &dyn Pace) -> R
     if let Some(cut) = &listing.behind
         && let Some((page, before)) = sorted_page_behind(reader, &listing.sort, cut, (&among, count), pace).await?
     {
-        let page = page.into_iter().map(|(keys, doc)| (keys, FacetSource::global(reader, doc)));
-        return Ok((total, Listed::Sorted(page.collect(), before)));
+        return Ok((total, Listed::Sorted(named(reader, page, 0, pace).await, before)));
     }
     let page = sorted_page(reader, &listing.sort, &among, count, SortMode::Documents, pace).await?;
-    let page = page.into_iter().skip(listing.skip).map(|(keys, doc)| (keys, FacetSource::global(reader, doc)));
-    Ok((total, Listed::Sorted(page.collect(), 0)))
+    Ok((total, Listed::Sorted(named(reader, page, listing.skip, pace).await, 0)))
+}
+
+/// The documents behind the first `skip` by their numbers in the index.
+async fn named(
+    reader: &PartitionReader,
+    page: Vec<(SortKeys, LocalDocId)>,
+    skip: usize,
+    pace: &dyn Pace,
+) -> Vec<(SortKeys, DocId)> {
+    let mut named = Vec::with_capacity(page.len().saturating_sub(skip));
+    for (at, (keys, doc)) in page.into_iter().enumerate() {
+        if at >= skip {
+            named.push((keys, FacetSource::global(reader, doc)));
+        }
+        pause_at(at + 1, DOCUMENTS_PER_LOOK, pace).await;
+    }
+    named
 }

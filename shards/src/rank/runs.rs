@@ -3,6 +3,13 @@
 use std::cmp::Ordering;
 use std::vec::IntoIter;
 
+use storage_engine::vector::Pace;
+
+use crate::runtime::pause_at;
+
+/// Items that are sorted at once, or merged between two looks at whether others wait.
+const RUN_ITEMS: usize = 256;
+
 /// Sorted runs, merged from the least item on. The order is given with each call and must always be the same.
 pub struct Runs<T> {
     /// A binary heap by first items; no run in it is empty.
@@ -72,11 +79,50 @@ impl<T> Runs<T> {
     }
 }
 
+/// The items in order, of which no two are equal. Gives way to others.
+pub async fn sorted<T>(
+    items: impl IntoIterator<Item = T>,
+    compare: impl Fn(&T, &T) -> Ordering,
+    pace: &dyn Pace,
+) -> Vec<T> {
+    let (mut runs, mut items, mut count) = (Runs::default(), items.into_iter().peekable(), 0);
+    while items.peek().is_some() {
+        let mut run: Vec<T> = items.by_ref().take(RUN_ITEMS).collect();
+        run.sort_unstable_by(&compare);
+        if count == 0 && items.peek().is_none() {
+            return run;
+        }
+        count += run.len();
+        runs.push(run, &compare);
+        pause_at(0, RUN_ITEMS, pace).await;
+    }
+    let mut sorted = Vec::with_capacity(count);
+    while let Some(item) = runs.pop(&compare) {
+        sorted.push(item);
+        pause_at(sorted.len(), RUN_ITEMS, pace).await;
+    }
+    sorted
+}
+
 #[cfg(test)]
 mod tests {
+    use futures_lite::future::block_on;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::facets::test_support::Pauses;
+
+    /// Lists of hundreds of thousands were once sorted in one step.
+    #[test]
+    fn sorting_a_long_list_gives_way() {
+        let pauses = Pauses::default();
+        let items = (0..10_000u32).map(|at| at.wrapping_mul(2_654_435_761));
+        let mut expected: Vec<u32> = items.clone().collect();
+        expected.sort_unstable();
+        assert!(block_on(sorted(items, u32::cmp, &pauses)) == expected);
+        assert!(pauses.0.get() >= 78, "{}", pauses.0.get());
+        assert_eq!(block_on(sorted([3, 1, 2], u8::cmp, &pauses)), [1, 2, 3]);
+    }
 
     proptest! {
         #[test]

@@ -161,6 +161,24 @@ fn large_groups_give_way() {
     assert!(pauses.0.get() >= 100, "{}", pauses.0.get());
 }
 
+/// The documents of one value, of many, and those that were read one by one were once put on the page in one step.
+#[test]
+fn long_pages_give_way() {
+    let documents = (0..3200).map(|at| json!({"same": 1, "own": at}));
+    let facets = Facets::with(filterable(&["same", "own"]), documents);
+    for field in ["same", "own"] {
+        let criteria = [SortCriterion::field(field, true)];
+        let pauses = Pauses::default();
+        let walked = block_on(top::walk(&facets, &criteria, &facets.documents, 3200, (SortMode::Documents, &pauses)));
+        assert_eq!(walked.expect("memory does not fail").expect("a field").len(), 3200);
+        assert!(pauses.0.get() >= 100, "{}", pauses.0.get());
+        let (reader, pauses) = (keys::KeyReader::new(&facets, &criteria), Pauses::default());
+        let read = block_on(top::read(&reader, &facets.documents, 3200, (SortMode::Documents, &pauses)));
+        assert_eq!(read.expect("memory does not fail").len(), 3200);
+        assert!(pauses.0.get() > 3200 / 32 + 12, "{}", pauses.0.get());
+    }
+}
+
 /// Documents that the second criterion drops make room for those of further values of the first one.
 #[test]
 fn a_page_is_filled_behind_dropped_documents() {

@@ -11,6 +11,7 @@ use super::keys::{KeyReader, SortKey, SortKeys, Target};
 use crate::facets::columns::{ColumnError, Columns, Cut, FieldOrder, FieldValue, Flag, Mark, take_common};
 use crate::facets::source::FacetSource;
 use crate::ids::{FieldId, LocalDocId};
+use crate::rank::runs::sorted;
 use crate::runtime::pause_at;
 
 /// Up to this many candidates their keys are read one by one in any case.
@@ -160,13 +161,14 @@ pub(super) async fn read(
     (mode, pace): (SortMode, &dyn Pace),
 ) -> Result<Vec<(SortKeys, LocalDocId)>, ColumnError> {
     let mut least = Least::new(reader, limit, mode);
+    least.places.reserve(limit.min(candidates.len() as usize));
     for (number, document) in candidates.iter().map(LocalDocId).enumerate() {
         if number % DOCUMENTS_PER_LOOK == 0 && pace.due() {
             pace.pause().await;
         }
         least.add(document)?;
     }
-    Ok(least.places.into_sorted_vec())
+    Ok(sorted(least.places.into_vec(), Ord::cmp, pace).await)
 }
 
 /// Walks the values of the first criterion's field in order.
@@ -217,7 +219,7 @@ impl Met {
 impl Walk<'_> {
     /// Groups are read after the walk that met them: the keys of a large one take long, and a visit cannot pause.
     async fn run(self, pace: &dyn Pace) -> Result<Vec<(SortKeys, LocalDocId)>, ColumnError> {
-        let mut page = Vec::new();
+        let mut page = Vec::with_capacity(self.limit.min(self.candidates.len() as usize));
         let (mut wanted, mut done) = (self.limit as u64, 0);
         loop {
             let (groups, is_over) = self.groups(wanted, pace).await?;
@@ -288,13 +290,16 @@ impl Walk<'_> {
     ) -> Result<(), ColumnError> {
         let room = self.limit - page.len();
         if self.rest.is_empty() {
-            let places = group.iter().take(room);
-            page.extend(places.map(|document| (SortKeys::from_iter([key.clone()]), LocalDocId(document))));
+            for document in group.iter().take(room) {
+                page.push((SortKeys::from_iter([key.clone()]), LocalDocId(document)));
+                pause_at(page.len(), DOCUMENTS_PER_LOOK, pace).await;
+            }
             return Ok(());
         }
         for (mut keys, document) in read(&self.rest, group, room, (self.mode, pace)).await? {
             keys.insert(0, key.clone());
             page.push((keys, document));
+            pause_at(page.len(), DOCUMENTS_PER_LOOK, pace).await;
         }
         Ok(())
     }
