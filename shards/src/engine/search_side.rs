@@ -111,7 +111,7 @@ impl Engine {
             if let Some(answer) = self.searches.get(&asked) {
                 return Ok(answer);
             }
-            let asker = Asker { engine: self, view, gone: Cell::new(false) };
+            let asker = Asker::new(self, view);
             let (planner, known) = (self.planner(view).await?, self.known_facts(view));
             let searched = self.searched(view, &planner, &known);
             let pacer = RuntimePacer(self.runtime.clone());
@@ -141,7 +141,7 @@ impl Engine {
         let mut latest: Option<IndexView> = None;
         for attempt in 1.. {
             let view = latest.as_ref().unwrap_or(index);
-            let asker = Asker { engine: self, view, gone: Cell::new(false) };
+            let asker = Asker::new(self, view);
             let planner = self.planner(view).await?;
             let pacer = RuntimePacer(self.runtime.clone());
             let known = self.known_facts(view);
@@ -167,8 +167,7 @@ impl Engine {
     ) -> Result<FederatedAnswer, FederatedError> {
         let mut views: Vec<Arc<IndexView>> = indexes.to_vec();
         for attempt in 1.. {
-            let askers: Vec<Asker<'_>> =
-                views.iter().map(|view| Asker { engine: self, view, gone: Cell::new(false) }).collect();
+            let askers: Vec<Asker<'_>> = views.iter().map(|view| Asker::new(self, view)).collect();
             let mut planners: Vec<Arc<Planner>> = Vec::with_capacity(views.len());
             for view in &views {
                 planners.push(self.planner(view).await?);
@@ -210,7 +209,7 @@ impl Engine {
         let mut latest: Option<IndexView> = None;
         for attempt in 1.. {
             let view = latest.as_ref().unwrap_or(index);
-            let asker = Asker { engine: self, view, gone: Cell::new(false) };
+            let asker = Asker::new(self, view);
             let (planner, known) = (self.planner(view).await?, self.known_facts(view));
             let searched = self.searched(view, &planner, &known);
             let pacer = RuntimePacer(self.runtime.clone());
@@ -255,6 +254,7 @@ struct Asker<'e> {
     view: &'e IndexView,
     /// Whether some partition no longer has the epoch.
     gone: Cell<bool>,
+    pacer: RuntimePacer,
 }
 
 impl Ask for Asker<'_> {
@@ -276,9 +276,17 @@ impl Ask for Asker<'_> {
             answer_as!(answer, Answer::Numbers(numbers) => numbers).map_err(|error| self.failed(error))
         })
     }
+
+    fn pace(&self) -> &dyn Pace {
+        &self.pacer
+    }
 }
 
-impl Asker<'_> {
+impl<'e> Asker<'e> {
+    fn new(engine: &'e Engine, view: &'e IndexView) -> Self {
+        Self { engine, view, gone: Cell::new(false), pacer: RuntimePacer(engine.runtime.clone()) }
+    }
+
     async fn read(&self, partition: PartitionNo, question: ReadQuestion) -> Result<Answer, EngineError> {
         let place = Place { index: self.view.id, layout: self.view.layout, partition };
         self.engine.ask_to_read(place, self.view.epoch, question).await

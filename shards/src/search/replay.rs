@@ -210,6 +210,10 @@ impl Ask for MemIndex {
         };
         Box::pin(std::future::ready(Ok(ids.iter().map(number).collect())))
     }
+
+    fn pace(&self) -> &dyn Pace {
+        &self.pacer
+    }
 }
 
 fn meet(fields: &mut FieldsMap, path: &str, value: &Value) {

@@ -29,11 +29,14 @@ use crate::format::{FormatPlan, MatchWords};
 use crate::ids::{DocId, PartitionNo};
 use crate::query::{FieldTable, QueryGraph};
 use crate::rank::VectorQuery;
+use crate::runtime::pause_at;
 use crate::settings::Settings;
 use crate::vectors::{EmbedderHost, EmbedderStates};
 
 /// Milliseconds of a search when the settings do not say.
 const CUTOFF_MS: u64 = 1500;
+/// Hits that are put in order between two looks at whether others wait.
+const HITS_PER_LOOK: usize = 256;
 
 /// An index at one epoch, as the core that was asked sees it.
 pub struct SearchedIndex<'i> {
@@ -78,8 +81,11 @@ pub async fn search(
     let missing = gather.missing(&ranked, &shown, (offset, limit), &format).await;
     let fetched = if missing.is_empty() { Vec::new() } else { gather.fetch(missing, format).await? };
     let mut rest = fetched.iter().map(Vec::as_slice);
-    let hits = page(&ranked, offset, limit).map(|place| shown.get(&place.doc()).copied().or_else(|| rest.next()));
-    let hits = hits.collect::<Option<Vec<&[u8]>>>().ok_or_else(unexpected)?;
+    let mut hits = Vec::with_capacity(shown.len() + fetched.len());
+    for place in page(&ranked, offset, limit) {
+        hits.push(shown.get(&place.doc()).copied().or_else(|| rest.next()).ok_or_else(unexpected)?);
+        pause_at(hits.len(), HITS_PER_LOOK, pacer).await;
+    }
     let (hit_count, hits) = (hits.len(), json_array_in_steps(&hits, pacer).await);
     gather.end_step(Step::Format);
     let answer = SearchAnswer {
