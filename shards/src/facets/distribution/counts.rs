@@ -131,7 +131,7 @@ impl StringCounts {
         self.blocks.iter().flat_map(Block::iter)
     }
 
-    fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.blocks.iter().map(|block| block.entries.len()).sum()
     }
 

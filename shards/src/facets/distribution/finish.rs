@@ -1,9 +1,10 @@
 //! Ordering and limiting of facet values, and their JSON.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use ahash::AHashMap;
+use ahash::{AHashMap, RandomState};
+use hashbrown::HashTable;
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use storage_engine::vector::Pace;
@@ -11,8 +12,9 @@ use storage_engine::vector::Pace;
 use super::counts::{FacetCounts, FieldCounts, StringCount, VALUES_PER_LOOK, ValueLists};
 use super::{EXACT_DOCUMENTS_MAX, FacetPlan};
 use crate::facets::normalise::{number_of_bits, number_text};
-use crate::rank::runs::Runs;
+use crate::rank::runs::sorted;
 use crate::runtime::pause_at;
+use crate::search::part::free_in_steps;
 use crate::settings::FacetOrder;
 
 /// Facets as they are answered.
@@ -49,19 +51,28 @@ impl FacetCounts {
 }
 
 /// Keys in the order they were added; adding one again replaces its count in place.
-#[derive(Default)]
 struct Shown {
     values: Vec<(String, u64)>,
-    places: AHashMap<String, usize>,
+    /// Where each key stands.
+    places: HashTable<usize>,
+    hasher: RandomState,
 }
 
 impl Shown {
+    /// Has room for so many keys: both lists would be moved at once when they grow.
+    fn with_room(count: usize) -> Self {
+        let (values, places) = (Vec::with_capacity(count), HashTable::with_capacity(count));
+        Self { values, places, hasher: RandomState::new() }
+    }
+
     fn add(&mut self, key: String, count: u64) {
-        match self.places.get(&key) {
-            Some(place) => self.values[*place].1 = count,
+        let Self { values, places, hasher } = self;
+        let hash = hasher.hash_one(&key);
+        match places.find(hash, |place| values[*place].0 == key) {
+            Some(place) => values[*place].1 = count,
             None => {
-                self.places.insert(key.clone(), self.values.len());
-                self.values.push((key, count));
+                places.insert_unique(hash, values.len(), |place| hasher.hash_one(&values[*place].0));
+                values.push((key, count));
             }
         }
     }
@@ -79,30 +90,45 @@ async fn shown(
         // Partitions of fewer documents each may know more, which must not show.
         let lists = counts.lists.as_ref().filter(|_| documents <= EXACT_DOCUMENTS_MAX);
         let (numbers, strings) = by_count(counts, lists, pace).await;
+        let room = walked_room(numbers.len(), strings.len(), values_max);
         let (mut numbers, mut strings) = (numbers.into_iter().map(of_number), strings.into_iter().map(of_string));
-        return walked([&mut numbers, &mut strings], values_max, pace).await;
+        return walked([&mut numbers, &mut strings], (values_max, room), pace).await;
     }
     if documents > EXACT_DOCUMENTS_MAX {
+        let room = walked_room(counts.numbers.len(), counts.strings.len(), values_max);
         let mut numbers = counts.numbers.iter().copied().map(of_number);
-        return walked([&mut numbers, &mut counts.strings.iter().map(of_string)], values_max, pace).await;
+        return walked([&mut numbers, &mut counts.strings.iter().map(of_string)], (values_max, room), pace).await;
     }
-    let mut numbers: Vec<(String, u64)> = counts.numbers.iter().copied().map(of_number).collect();
-    numbers.sort_by(|left, right| left.0.cmp(&right.0));
-    let mut shown = Shown::default();
+    let numbers = counts.numbers.iter().copied().map(of_number);
+    let mut numbers = sorted(numbers, |left, right| left.0.cmp(&right.0), pace).await.into_iter();
     let limit = usize::try_from(values_max).unwrap_or(usize::MAX);
+    let mut shown = Shown::with_room(limit.min(numbers.len() + counts.strings.len()));
     let strings = counts.strings.iter().map(of_string);
-    numbers.into_iter().chain(strings).take(limit).for_each(|(key, count)| shown.add(key, count));
+    for (at, (key, count)) in numbers.by_ref().chain(strings).take(limit).enumerate() {
+        shown.add(key, count);
+        pause_at(at + 1, VALUES_PER_LOOK, pace).await;
+    }
+    free_in_steps(numbers, pace).await;
     shown.values
+}
+
+/// How many keys [`walked`] takes at most.
+fn walked_room(numbers: usize, strings: usize, values_max: u64) -> usize {
+    match usize::try_from(values_max).unwrap_or(usize::MAX) {
+        0 => numbers + strings,
+        limit if limit <= numbers => limit + strings,
+        limit => limit.min(numbers + strings),
+    }
 }
 
 /// Takes numbers, then strings. The interface's limit stops a walk only when the size equals it directly after an addition:
 /// numbers that fill it leave all strings in, and a limit of 0 is none.
 async fn walked(
     walks: [&mut dyn Iterator<Item = (String, u64)>; 2],
-    values_max: u64,
+    (values_max, room): (u64, usize),
     pace: &dyn Pace,
 ) -> Vec<(String, u64)> {
-    let mut shown = Shown::default();
+    let mut shown = Shown::with_room(room);
     for walk in walks {
         for (at, (key, count)) in walk.enumerate() {
             shown.add(key, count);
@@ -130,31 +156,14 @@ async fn by_count<'c>(
     let rank = |bits: u64| all.numbers.binary_search(&bits).unwrap_or_default();
     let of_numbers = lists.into_iter().flat_map(|lists| &lists.numbers);
     let of_numbers = of_numbers.map(|(list, count)| (list.iter().map(|bits| rank(*bits)).collect(), *count));
-    let numbers = found_by_count(numbers, all.numbers.len(), |(bits, count)| (rank(*bits), *count), of_numbers);
+    let numbers = (numbers, all.numbers.len());
+    let numbers = found_by_count(numbers, |(bits, count)| (rank(*bits), *count), of_numbers, pace).await;
     let rank = |value: &str| all.strings.binary_search_by(|other| (**other).cmp(value)).unwrap_or_default();
     let of_strings = lists.into_iter().flat_map(|lists| &lists.strings);
     let of_strings = of_strings.map(|(list, count)| (list.iter().map(|value| rank(value)).collect(), *count));
-    let strings =
-        found_by_count(strings, all.strings.len(), |counted| (rank(counted.value), counted.count), of_strings);
+    let strings = (strings, all.strings.len());
+    let strings = found_by_count(strings, |counted| (rank(counted.value), counted.count), of_strings, pace).await;
     (numbers, strings)
-}
-
-/// The items in order, of which no two are equal.
-async fn sorted<T>(items: impl Iterator<Item = T>, compare: impl Fn(&T, &T) -> Ordering, pace: &dyn Pace) -> Vec<T> {
-    let (mut runs, mut items, mut count) = (Runs::default(), items.peekable(), 0);
-    while items.peek().is_some() {
-        let mut run: Vec<T> = items.by_ref().take(VALUES_PER_LOOK).collect();
-        run.sort_unstable_by(&compare);
-        count += run.len();
-        runs.push(run, &compare);
-        pause_at(0, VALUES_PER_LOOK, pace).await;
-    }
-    let mut sorted = Vec::with_capacity(count);
-    while let Some(item) = runs.pop(&compare) {
-        sorted.push(item);
-        pause_at(sorted.len(), VALUES_PER_LOOK, pace).await;
-    }
-    sorted
 }
 
 /// Values that stand together under one node of the tree in which the interface keeps a field's values.
@@ -180,24 +189,26 @@ fn levels(values: usize) -> u32 {
 /// Puts values in the order in which a walk down that tree finds them by falling count. Of equal counts single values come
 /// before nodes, so a value that has the count of a node to itself comes after its equals; else the greater value is first.
 /// `place` gives a value's place among all values of the field, and its count; `lists` the places of values that stand together
-/// in documents, and how many these are: a node counts each document once.
-fn found_by_count<T>(
-    values: Vec<T>,
-    all: usize,
+/// in documents, and how many these are: a node counts each document once. Gives way to others.
+async fn found_by_count<T>(
+    (values, all): (Vec<T>, usize),
     place: impl Fn(&T) -> (usize, u64),
     lists: impl Iterator<Item = (Vec<usize>, u64)>,
+    pace: &dyn Pace,
 ) -> Vec<T> {
     let levels = levels(all);
     let mut heap: BinaryHeap<(u64, Reverse<u32>, usize)> = BinaryHeap::new();
     let mut nodes: Vec<AHashMap<usize, u64>> = vec![AHashMap::new(); levels as usize + 1];
     let mut by_place: AHashMap<usize, T> = AHashMap::with_capacity(values.len());
-    for value in values {
+    for (number, value) in values.into_iter().enumerate() {
         let (at, count) = place(&value);
         for (level, nodes) in nodes.iter_mut().enumerate() {
             *nodes.entry(at / NODE_VALUES.pow(level as u32)).or_default() += count;
         }
         by_place.insert(at, value);
+        pause_at(number + 1, VALUES_PER_LOOK, pace).await;
     }
+    let mut met = 0;
     for (mut places, count) in lists {
         places.sort_unstable();
         for (level, nodes) in nodes.iter_mut().enumerate().skip(1) {
@@ -206,10 +217,17 @@ fn found_by_count<T>(
                 nodes.entry(node(pair[0])).and_modify(|known| *known = known.saturating_sub(count));
             }
         }
+        met += places.len();
+        if met >= VALUES_PER_LOOK {
+            met = 0;
+            pause_at(0, VALUES_PER_LOOK, pace).await;
+        }
     }
     heap.extend(nodes[levels as usize].iter().map(|(at, count)| (*count, Reverse(levels), *at)));
-    let mut found = Vec::with_capacity(by_place.len());
+    let (mut found, mut popped) = (Vec::with_capacity(by_place.len()), 0);
     while let Some((_, Reverse(level), at)) = heap.pop() {
+        popped += 1;
+        pause_at(popped, VALUES_PER_LOOK, pace).await;
         let Some(below) = level.checked_sub(1) else {
             found.extend(by_place.remove(&at));
             continue;
@@ -225,6 +243,45 @@ impl Distribution {
     /// The member `facetDistribution`.
     pub fn distribution_json(&self) -> Vec<u8> {
         json(&Map(|| self.facets.iter().map(|facet| (&facet.name, Map(|| facet.values.iter().map(|(k, v)| (k, *v)))))))
+    }
+
+    /// The same in steps, for many values.
+    pub async fn distribution_json_in_steps(&self, pace: &dyn Pace) -> Vec<u8> {
+        let mut room = 2;
+        for facet in &self.facets {
+            room += facet.name.len() + 6;
+            for (at, (key, count)) in facet.values.iter().enumerate() {
+                // Quotes, a colon and a comma, unless the key holds what must be escaped.
+                room += key.len() + 4 + count.checked_ilog10().unwrap_or_default() as usize + 1;
+                pause_at(at + 1, VALUES_PER_LOOK, pace).await;
+            }
+        }
+        let mut out = Vec::with_capacity(room);
+        for (at, facet) in self.facets.iter().enumerate() {
+            out.push(if at == 0 { b'{' } else { b',' });
+            write_json(&mut out, &facet.name);
+            out.extend_from_slice(b":{");
+            for (at, (key, count)) in facet.values.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                write_json(&mut out, key);
+                out.push(b':');
+                write_json(&mut out, count);
+                pause_at(at + 1, VALUES_PER_LOOK, pace).await;
+            }
+            out.push(b'}');
+        }
+        if self.facets.is_empty() {
+            out.push(b'{');
+        }
+        out.push(b'}');
+        out
+    }
+
+    /// Frees it in steps.
+    pub async fn free(self, pace: &dyn Pace) {
+        free_in_steps(self.facets.into_iter().flat_map(|facet| facet.values), pace).await;
     }
 
     /// The member `facetStats`: only the facets with numbers.
@@ -254,5 +311,11 @@ where
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("string keys and finite numbers always serialize")
+    let mut out = Vec::new();
+    write_json(&mut out, value);
+    out
+}
+
+fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
+    serde_json::to_writer(out, value).expect("string keys and finite numbers always serialize");
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::facets::columns::{ColumnError, ColumnRead, Columns, CountedSet, Entry};
 use crate::facets::filter::tests::document;
 use crate::facets::source::FacetSource;
-use crate::facets::test_support::{Facets, Part, filterable};
+use crate::facets::test_support::{Facets, Part, Pauses, filterable};
 
 fn answer(facets: &Facets, names: &[&str]) -> Distribution {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -23,6 +23,7 @@ fn answer(facets: &Facets, names: &[&str]) -> Distribution {
 
 fn texts(facets: &Facets, names: &[&str]) -> (String, String) {
     let answer = answer(facets, names);
+    assert_eq!(block_on(answer.distribution_json_in_steps(&Unpaced)), answer.distribution_json());
     let text = |json| String::from_utf8(json).expect("JSON is UTF-8");
     (text(answer.distribution_json()), text(answer.stats_json()))
 }
@@ -152,6 +153,34 @@ fn large_fields_are_not_read_to_their_end() {
     let keys = |at: usize, counts: &FacetCounts| block_on(counts.finish(&plan, &Unpaced)).facets[at].values.clone();
     assert_eq!(keys(1, &counts)[..2], [("user 1".to_owned(), 1), ("user 10".to_owned(), 1)]);
     assert_eq!((keys(0, &counts).len(), keys(1, &counts).len(), counts.values()), (10, 10, 20));
+}
+
+/// Facets of hundreds of thousands of values, which few documents may have, were once ordered and written in one step each.
+#[test]
+fn many_values_give_way() {
+    let numbers: Vec<f64> = (0..3000).map(|at| f64::from(at) / 7.0).collect();
+    let strings: Vec<String> = (0..3000).map(|at| format!("\"{at}")).collect();
+    let mut settings = filterable(&["n", "s"]);
+    for (order, limit) in [(FacetOrder::Alpha, 6000), (FacetOrder::Alpha, 10), (FacetOrder::Count, 6000)] {
+        settings.faceting.sort_facet_values_by.insert("*".into(), order);
+        settings.faceting.max_values_per_facet = limit;
+        let facets = Facets::with(settings.clone(), [json!({"n": numbers, "s": strings}), json!({"n": 1, "s": "a"})]);
+        let plan = FacetPlan::new(&["n".to_owned(), "s".to_owned()], &facets.fields, &facets.settings);
+        let counts = block_on(count_facets(&facets, &plan, &facets.documents, &Unpaced)).expect("memory does not fail");
+        let paused = Pauses::default();
+        let shown = block_on(counts.finish(&plan, &paused));
+        assert_eq!(shown, block_on(counts.finish(&plan, &Unpaced)));
+        // The numbers are sorted whatever the limit is.
+        assert!(paused.0.get() >= 3000 / 256, "{}", paused.0.get());
+        let values: usize = shown.facets.iter().map(|facet| facet.values.len()).sum();
+        if limit == 6000 {
+            assert!(values >= 6000 && paused.0.get() >= 4 * (3000 / 256), "{}", paused.0.get());
+        }
+        let paused = Pauses::default();
+        assert_eq!(block_on(shown.distribution_json_in_steps(&paused)), shown.distribution_json());
+        block_on(shown.free(&paused));
+        assert!(paused.0.get() >= 2 * (values / 256), "{}", paused.0.get());
+    }
 }
 
 fn counter_of<'f>(facets: &'f Facets, documents: &'f RoaringBitmap) -> Counter<'f> {

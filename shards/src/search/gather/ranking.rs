@@ -433,5 +433,7 @@ pub(in crate::search) async fn facet_answer(
         [only] => only.finish(plan, pacer).await,
         several => FacetCounts::merged(several, pacer).await.finish(plan, pacer).await,
     };
-    FacetAnswer { distribution: shown.distribution_json(), stats: shown.stats_json() }
+    let answer = FacetAnswer { distribution: shown.distribution_json_in_steps(pacer).await, stats: shown.stats_json() };
+    shown.free(pacer).await;
+    answer
 }
