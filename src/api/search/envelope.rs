@@ -5,6 +5,12 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use shards::search::{PageRequest, SearchAnswer, SearchRequest};
+use storage_engine::vector::Pace;
+
+use super::long_body::{Pieces, put_in_front};
+
+/// Room for what stands behind hits, besides facets.
+pub(super) const ROOM_BYTES: usize = 512;
 
 /// Everything that stands around the hits.
 pub(super) struct Envelope<'r> {
@@ -29,15 +35,30 @@ pub(super) struct Envelope<'r> {
 }
 
 impl Envelope<'_> {
-    /// The whole body; hits and facets are spliced in as they are.
-    pub(super) fn write(mut self) -> Vec<u8> {
-        // Long hits are moved in their place: that takes a fraction of the time of a copy elsewhere.
-        let mut out = std::mem::take(&mut self.answer.hits);
-        out.splice(0..0, *b"{\"hits\":");
+    /// The whole body; hits and facets are spliced in as they are. Gives way to others.
+    pub(super) async fn write(mut self, pace: &dyn Pace) -> Vec<u8> {
+        let facets = self.answer.facets.as_ref().map_or(0, |facets| facets.distribution.len() + facets.stats.len());
+        let hits = std::mem::take(&mut self.answer.hits);
+        let mut out = put_in_front(hits, b"{\"hits\":", facets + ROOM_BYTES, pace).await;
+        self.write_rest(&mut out);
+        out
+    }
+
+    /// Appends the body without the brace at its start.
+    pub(super) fn append(mut self, out: &mut Pieces) {
+        out.extend(b"\"hits\":");
+        out.push(std::mem::take(&mut self.answer.hits));
+        let mut rest = Vec::with_capacity(ROOM_BYTES);
+        self.write_rest(&mut rest);
+        out.push(rest);
+    }
+
+    /// Appends what stands behind the hits.
+    fn write_rest(&self, out: &mut Vec<u8>) {
         let answer = &self.answer;
-        member(&mut out, "query", self.request.query.as_deref().unwrap_or_default());
-        member(&mut out, "processingTimeMs", &(self.took.as_millis() as u64));
-        write_page(&mut out, self.request.page, answer.offset, answer.total);
+        member(out, "query", self.request.query.as_deref().unwrap_or_default());
+        member(out, "processingTimeMs", &(self.took.as_millis() as u64));
+        write_page(out, self.request.page, answer.offset, answer.total);
         if let Some(facets) = &answer.facets {
             out.extend_from_slice(b",\"facetDistribution\":");
             out.extend_from_slice(&facets.distribution);
@@ -45,14 +66,14 @@ impl Envelope<'_> {
             out.extend_from_slice(&facets.stats);
         }
         if let Some(count) = answer.semantic_hits {
-            member(&mut out, "semanticHitCount", &count);
+            member(out, "semanticHitCount", &count);
         }
         if let Some(vector) = &answer.query_vector {
-            member(&mut out, "queryVector", vector);
+            member(out, "queryVector", vector);
         }
-        member(&mut out, "requestUid", &self.request_uid);
+        member(out, "requestUid", &self.request_uid);
         if let Some(metadata) = &self.metadata {
-            member(&mut out, "metadata", metadata);
+            member(out, "metadata", metadata);
         }
         if self.shows_performance {
             let steps = answer.steps.iter().map(|(step, took)| (step.name().to_owned(), format!("{took:.2?}").into()));
@@ -61,13 +82,12 @@ impl Envelope<'_> {
             if let Some(took) = self.personalization {
                 details["search > personalization"] = format!("{took:.2?}").into();
             }
-            member(&mut out, "performanceDetails", &details);
+            member(out, "performanceDetails", &details);
         }
         if let Some(errors) = &self.remote_errors {
-            member(&mut out, "remoteErrors", errors);
+            member(out, "remoteErrors", errors);
         }
         out.push(b'}');
-        out
     }
 }
 
@@ -99,8 +119,10 @@ pub(super) fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value
 
 #[cfg(test)]
 mod tests {
+    use futures_lite::future::block_on;
     use serde_json::json;
     use shards::search::{FacetAnswer, Step};
+    use storage_engine::vector::Unpaced;
 
     use super::*;
 
@@ -122,7 +144,7 @@ mod tests {
             remote_errors: None,
             user_context: None,
         };
-        envelope.write()
+        block_on(envelope.write(&Unpaced))
     }
 
     /// A vector of 32-bit numbers comes back as it was sent, not with the digits of 64 bits.
@@ -164,7 +186,8 @@ mod tests {
                 remote_errors: None,
                 user_context: None,
             };
-            serde_json::from_slice::<Value>(&envelope.write()).unwrap()["performanceDetails"].to_string()
+            serde_json::from_slice::<Value>(&block_on(envelope.write(&Unpaced))).unwrap()["performanceDetails"]
+                .to_string()
         };
         assert_eq!(details(None, &[]), r#"{"search":"2.50ms"}"#);
         let both = r#"{"search":"2.50ms","search > personalization":"1.25ms"}"#;

@@ -8,16 +8,19 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use shards::engine::IndexView;
+use shards::runtime::RuntimePace;
 use shards::search::federated::{
     FederatedAnswer, FederatedError, FederatedFacets, FederatedIndex, FederatedQuery, FederatedRequest, FederatedRole,
     MergeFacets, Part, rule_kinds,
 };
 use shards::search::{PageRequest, SearchRequest, check};
 use shards::settings::{FacetOrder, Faceting};
+use storage_engine::vector::Pace;
 
 use self::query_checks::{FacetOrders, Rules, check_facet_names, check_query, unused_index};
 use super::enter;
-use super::envelope::{member, write_page};
+use super::envelope::{ROOM_BYTES, member, write_page};
+use super::long_body::put_in_front;
 use super::multi::inside;
 use super::network::share::{self, Asker, GivenWords};
 use super::network::{self, Routed};
@@ -88,7 +91,7 @@ pub(super) async fn answer(
         shows_performance: federation.show_performance_details,
         remote_errors,
     };
-    Ok(Response::json(200, envelope.write()))
+    Ok(Response::json(200, envelope.write(&RuntimePace(&*call.app.runtime)).await))
 }
 
 /// Checks the queries, and finds for each the instances that may answer it. Where another instance asks for shares of a search,
@@ -361,15 +364,16 @@ struct Envelope {
 }
 
 impl Envelope {
-    fn write(mut self) -> Vec<u8> {
-        // Long hits are moved in their place: that takes a fraction of the time of a copy elsewhere.
-        let mut out = std::mem::take(&mut self.answer.hits);
-        out.splice(0..0, *b"{\"hits\":");
+    async fn write(mut self, pace: &dyn Pace) -> Vec<u8> {
+        let mut facets = Vec::new();
+        write_facets(&mut facets, std::mem::take(&mut self.answer.facets), pace).await;
+        let hits = std::mem::take(&mut self.answer.hits);
+        let mut out = put_in_front(hits, b"{\"hits\":", facets.len() + ROOM_BYTES, pace).await;
         let answer = &self.answer;
         member(&mut out, "processingTimeMs", &(self.took.as_millis() as u64));
         let offset = if let PageRequest::Window { offset, .. } = self.page { offset } else { 0 };
         write_page(&mut out, self.page, offset, answer.total);
-        write_facets(&mut out, &answer.facets);
+        out.extend_from_slice(&facets);
         if let Some(count) = answer.semantic_hits {
             member(&mut out, "semanticHitCount", &count);
         }
@@ -392,33 +396,37 @@ impl Envelope {
     }
 }
 
-fn write_facets(out: &mut Vec<u8>, facets: &FederatedFacets) {
+async fn write_facets(out: &mut Vec<u8>, facets: FederatedFacets, pace: &dyn Pace) {
     match facets {
         FederatedFacets::None => {}
         FederatedFacets::ByIndex(indexes) => {
             out.extend_from_slice(b",\"facetsByIndex\":{");
-            for (at, (uid, facets)) in indexes.iter().enumerate() {
+            for (at, (uid, facets)) in indexes.into_iter().enumerate() {
                 let comma = if at > 0 { "," } else { "" };
                 out.extend_from_slice(format!("{comma}{}:{{\"distribution\":", json!(uid)).as_bytes());
-                out.extend_from_slice(&facets.distribution_json());
+                out.extend_from_slice(&facets.distribution_json_in_steps(pace).await);
                 out.extend_from_slice(b",\"stats\":");
                 out.extend_from_slice(&facets.stats_json());
                 out.push(b'}');
+                facets.free(pace).await;
             }
             out.push(b'}');
         }
         FederatedFacets::Merged(facets) => {
             out.extend_from_slice(b",\"facetDistribution\":");
-            out.extend_from_slice(&facets.distribution_json());
+            out.extend_from_slice(&facets.distribution_json_in_steps(pace).await);
             out.extend_from_slice(b",\"facetStats\":");
             out.extend_from_slice(&facets.stats_json());
+            facets.free(pace).await;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_lite::future::block_on;
     use shards::facets::distribution::{Distribution, FacetValues};
+    use storage_engine::vector::Unpaced;
 
     use super::*;
 
@@ -453,7 +461,7 @@ mod tests {
                 shows_performance: false,
                 remote_errors: None,
             };
-            serde_json::from_slice::<Value>(&envelope.write()).unwrap()
+            serde_json::from_slice::<Value>(&block_on(envelope.write(&Unpaced))).unwrap()
         };
         let window = PageRequest::Window { offset: 9000, limit: 1 };
         let by_index = vec![("a".into(), distribution.clone()), ("b".into(), Distribution::default())];

@@ -5,6 +5,7 @@ mod envelope;
 mod facets;
 mod federated;
 mod hydrate;
+mod long_body;
 mod members;
 mod multi;
 mod network;
@@ -16,6 +17,8 @@ mod semantic;
 mod similar;
 
 use std::time::Duration;
+
+use shards::runtime::RuntimePace;
 
 use self::network::Search;
 use self::params::SearchParams;
@@ -65,7 +68,8 @@ async fn search(call: Call<App>, mut params: SearchParams) -> Answer {
     let place = enter(&call).await?;
     let envelope = search.answer(&call, started).await?;
     drop(place);
-    let body = personalize::personalized(&call, envelope).await.write();
+    let envelope = personalize::personalized(&call, envelope).await;
+    let body = envelope.write(&RuntimePace(&*call.app.runtime)).await;
     free(&call, search).await;
     Ok(Response::json(200, body))
 }

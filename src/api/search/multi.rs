@@ -1,9 +1,11 @@
 //! `POST /multi-search`: several searches in one request, each with its own result or (see [`federated`]) merged into one list.
 
 use futures_util::{StreamExt, stream};
-use shards::runtime::Checkpoint;
+use shards::runtime::{Checkpoint, RuntimePace};
+use storage_engine::vector::Pace;
 
 use super::envelope::Envelope;
+use super::long_body::Pieces;
 use super::network::{Search, share};
 use super::one::read_ahead;
 use super::params::many::QueryParams;
@@ -66,24 +68,25 @@ async fn answers(call: &Call<App>, searches: &[Result<Search, ApiError>]) -> Res
     let place = enter(call).await?;
     let run = searches.iter().enumerate().map(|(position, search)| one(call, position, search));
     let mut answers = stream::iter(run).buffered(SEARCHES_AT_ONCE);
-    let (mut out, mut later) = (b"{\"results\":[".to_vec(), Vec::new());
+    let (mut out, mut later, mut checkpoint) = (Results::default(), Vec::new(), Checkpoint::default());
     while let Some(answer) = answers.next().await {
         let (uid, envelope) = answer?;
         // What is put in another order, and all behind it, is written when the searches are done.
         match later.is_empty() && envelope.user_context.is_none() {
-            true => write(&mut out, uid, envelope),
+            true => out.add(uid, envelope),
             false => later.push((uid, envelope)),
         }
+        checkpoint.look(&*call.app.runtime).await;
     }
     drop(answers);
     drop(place);
     let put_in_order = |(uid, envelope)| async move { (uid, personalized(call, envelope).await) };
     let mut later = stream::iter(later.into_iter().map(put_in_order)).buffered(SEARCHES_AT_ONCE);
     while let Some((uid, envelope)) = later.next().await {
-        write(&mut out, uid, envelope);
+        out.add(uid, envelope);
+        checkpoint.look(&*call.app.runtime).await;
     }
-    out.extend_from_slice(b"]}");
-    Ok(out)
+    Ok(out.finish(&RuntimePace(&*call.app.runtime)).await)
 }
 
 /// The answer of one search, its hits in their usual order, with the name of its index.
@@ -98,13 +101,27 @@ async fn one<'s>(
     Ok((search.uid(), envelope))
 }
 
-/// Appends the answer of a search, an object with members, which the name of the index joins in front.
-fn write(out: &mut Vec<u8>, uid: &str, envelope: Envelope<'_>) {
-    if out.last() != Some(&b'[') {
-        out.push(b',');
+/// The body of the answer as far as it is written.
+#[derive(Default)]
+struct Results {
+    out: Pieces,
+    count: usize,
+}
+
+impl Results {
+    /// Appends the answer of a search, an object with members, which the name of the index joins in front.
+    fn add(&mut self, uid: &str, envelope: Envelope<'_>) {
+        let before = if self.count == 0 { "{\"results\":[" } else { "," };
+        self.out.extend(format!("{before}{{\"indexUid\":{},", serde_json::Value::from(uid)).as_bytes());
+        envelope.append(&mut self.out);
+        self.count += 1;
     }
-    out.extend_from_slice(format!("{{\"indexUid\":{},", serde_json::Value::from(uid)).as_bytes());
-    out.extend_from_slice(&envelope.write()[1..]);
+
+    async fn finish(mut self, pace: &dyn Pace) -> Vec<u8> {
+        let end: &[u8] = if self.count == 0 { b"{\"results\":[]}" } else { b"]}" };
+        self.out.extend(end);
+        self.out.joined(pace).await
+    }
 }
 
 fn prepare(call: &Call<App>, state: &ControlState, query: QueryParams) -> Result<Search, ApiError> {

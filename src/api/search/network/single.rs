@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use shards::runtime::RuntimePace;
 use shards::search::federated::FederatedFacets;
 use shards::search::{FacetAnswer, PageRequest, SearchAnswer, SearchRequest};
 
@@ -135,12 +136,17 @@ impl NetworkSearch {
         personalize::check(call, self.user_context.as_deref())?;
         let remote_errors = (!self.routed.is_empty()).then(|| found.errors_json());
         let asked = self.request.facets.as_ref().filter(|names| !names.is_empty());
-        let facets = asked.map(|_| match &found.answer.facets {
+        let facets = match found.answer.facets {
+            _ if asked.is_none() => None,
             FederatedFacets::Merged(facets) => {
-                FacetAnswer { distribution: facets.distribution_json(), stats: facets.stats_json() }
+                let pace = RuntimePace(&*call.app.runtime);
+                let distribution = facets.distribution_json_in_steps(&pace).await;
+                let stats = facets.stats_json();
+                facets.free(&pace).await;
+                Some(FacetAnswer { distribution, stats })
             }
-            _ => FacetAnswer { distribution: b"{}".to_vec(), stats: b"{}".to_vec() },
-        });
+            _ => Some(FacetAnswer { distribution: b"{}".to_vec(), stats: b"{}".to_vec() }),
+        };
         let offset = if let PageRequest::Window { offset, .. } = self.request.page { offset } else { 0 };
         let metadata = wants_metadata(call).then(|| all_metadata(call, &state, &self.routed));
         Ok(Envelope {
