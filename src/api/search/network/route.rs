@@ -132,9 +132,11 @@ fn shuffle(random: &dyn Fn() -> u64, candidates: &mut [String]) {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::RefCell;
     use std::collections::BTreeSet;
 
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
     use shards::facets::parse_filter_text;
 
     use super::*;
@@ -152,11 +154,11 @@ mod tests {
             shards: shards.into(),
             ..Network::default()
         };
-        let (routing, turn) = (Routing::new(&Arc::new(network), None), Cell::new(0u64));
+        let (routing, rng) = (Routing::new(&Arc::new(network), None), RefCell::new(StdRng::seed_from_u64(1)));
         let mut first_asked = BTreeSet::new();
         for _ in 0..20 {
-            let random = || turn.replace(turn.get() + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-            let mut replicas = Replicas { routing: &routing, random: Box::new(random), orders: BTreeMap::new() };
+            let random = Box::new(|| rng.borrow_mut().random());
+            let mut replicas = Replicas { routing: &routing, random, orders: BTreeMap::new() };
             let mut orders = |given| -> Vec<_> {
                 let routed = instances(&mut replicas, (given, QueryParams::default()), false, true).unwrap();
                 routed.into_iter().map(|routed| (routed.shard, routed.candidates)).collect()
