@@ -236,6 +236,27 @@ fn pins_count_beside_the_groups_that_words_and_meaning_find() {
     assert_eq!((&found[4]["ids"], &found[4]["total"]), (&json!([3, 16, 5, 27, 38]), &json!(7)));
 }
 
+/// One that the page does not reach counts as any other document of its group.
+#[test]
+fn pins_behind_the_page_do_not_count_beside_their_groups() {
+    let text = |id: u32| ["sky", "sky blue", "cloud"][id as usize % 3];
+    let documents =
+        (0..40).map(|id| json!({"id": id, "t": text(id), "n": id % 4, "_vectors": {"e": [1, (id * 7) % 41]}}));
+    let request = SearchRequest {
+        query: Some("cloud".into()),
+        distinct: Some("n".into()),
+        semantic: by_meaning(0.8, [0.3, 0.6]),
+        facets: Some(vec!["n".into()]),
+        page: window(0, 3),
+        pins: pins(&[(4, 9)]),
+        ..SearchRequest::default()
+    };
+    let settings = json!({"embedders": embedder(), "filterableAttributes": ["n"]});
+    let found = answers(settings, documents.collect(), vec![search(&request)]);
+    let counts = json!({"n": {"0": 1, "1": 1, "2": 1, "3": 10}});
+    assert_eq!(found, [json!({"ids": [12, 18, 1], "total": 13, "semantic": 3, "facets": counts})]);
+}
+
 /// Pins lacked the distance that all other hits showed.
 #[test]
 fn pins_show_their_distance() {
@@ -312,6 +333,32 @@ fn exact_totals_count_groups_with_their_pins_once() {
         total(&[0, 8, 1, 2], 3),
         answer(&[0, 1, 2, 3], &[0, 1, 2, 3]),
     ];
+    assert_eq!(found, wanted);
+}
+
+/// Of an index as many distinct hits are looked for as it may return, though pins take the places of some: what is dropped on the way
+/// does not count.
+#[test]
+fn hits_that_pins_leave_no_room_for_drop_others() {
+    let (texts, groups) = (["red apple", "red", "apple"], ["v", "w", "x", "v", "w", "y", "z"]);
+    let document = |id: usize| {
+        let (text, group) = (texts[id % 3], groups[id % 7]);
+        json!({"id": id, "t": text, "c": group})
+    };
+    let request = |query: &str, limit| SearchRequest {
+        query: Some(query.into()),
+        pins: pins(&[(13, 0)]),
+        page: window(0, limit),
+        ..SearchRequest::default()
+    };
+    let asked = [3, 20].map(|limit| {
+        let asked = federation(&[&request("red", limit), &request("red apple", limit)], None);
+        let Asked::Federated(federated) = asked else { unreachable!("as it was made") };
+        Asked::Federated(FederatedRequest { distinct: Some("c".into()), ..federated })
+    });
+    let settings = json!({"filterableAttributes": ["c"], "pagination": {"maxTotalHits": 5}});
+    let found = answers(settings, (0..14).map(document).collect(), asked.to_vec());
+    let wanted = [json!({"ids": [13, 13, 1], "total": 7}), json!({"ids": [13, 13, 1, 7, 6], "total": 6})];
     assert_eq!(found, wanted);
 }
 

@@ -250,9 +250,8 @@ impl<'f> Federation<'f> {
         let mut pins = Pins::new();
         for (index, access) in self.access.iter().enumerate() {
             let total_max = usize::try_from(access.index.settings.pagination.max_total_hits).unwrap_or(usize::MAX);
-            let places = self.page_end().min(total_max);
+            let limit = self.page_end().min(total_max);
             let mut own_pins = self.pins(index, ranked);
-            let (limit, _) = first_places(own_pins.iter().map(|(pin, _)| pin.position), usize::MAX, places);
             // Others take the places of those that are dropped.
             let wanted = if self.request.distinct.is_some() { usize::MAX } else { limit };
             let found = self.of_index(index, ranked, wanted).await;
@@ -262,14 +261,17 @@ impl<'f> Federation<'f> {
             };
             let hits = found.into_iter().zip(fields).map(|(entry, values)| KeptHit { entry, values });
             let (mut own, mut of_own) = (Vec::new(), Vec::new());
-            for (at, hit) in self.without_repeats(hits, limit, &mut dropped).await.into_iter().enumerate() {
+            // Those that pins leave no room for have taken their values all the same.
+            let hits = self.without_repeats(hits, limit, &mut dropped).await;
+            let positions = own_pins.iter().map(|(pin, _)| pin.position);
+            let (count, pinned) = first_places(positions, hits.len(), limit);
+            own_pins.truncate(pinned);
+            pins.extend(own_pins);
+            for (at, hit) in hits.into_iter().take(count).enumerate() {
                 own.push(hit.entry);
                 of_own.push(hit.values);
                 pause_at(at, HITS_PER_LOOK, self.pacer).await;
             }
-            let (_, pinned) = first_places(own_pins.iter().map(|(pin, _)| pin.position), own.len(), places);
-            own_pins.truncate(pinned);
-            pins.extend(own_pins);
             entries.push(own);
             values.push(of_own.into_iter());
         }

@@ -270,7 +270,7 @@ async fn join(
             // Of the groups that were met only those count that are on the page, by the document that is.
             let doc = |hit: &FoundHit| if hit.semantic { semantic.docs[hit.at].doc } else { keyword.docs[hit.at].doc };
             let pins = positions().zip(keyword.pins.iter().map(|pin| pin.doc));
-            let mut places = placed(found.hits.iter().map(doc), pins);
+            let mut places = placed(found.hits.iter().map(doc), pins).take(window.end);
             found.losses.dropped.extend(places.by_ref().take(window.start));
             found.losses.kept = places.collect();
             found.losses.groups = Some(Arc::new((field, merged.taken)));
