@@ -61,7 +61,7 @@ impl Ranked {
 
 impl MergeLimits {
     /// These for a search with documents at fixed places: it ranks for all pages up to the one that is asked for.
-    fn from_first_page(self) -> Self {
+    fn with_earlier_pages(self) -> Self {
         let (offset, limit) = self.page;
         Self { page: (0, offset + limit), ..self }
     }
@@ -140,7 +140,7 @@ pub(super) async fn merge(
     let candidates: u64 = replies.iter().map(|reply| reply.part.candidates).sum();
     let lost: u64 = replies.iter().map(|reply| reply.part.lost).sum();
     let expired = replies.iter().any(|reply| reply.expired);
-    let limits = if pins.is_empty() { limits } else { limits.from_first_page() };
+    let limits = if pins.is_empty() { limits } else { limits.with_earlier_pages() };
     let limits = limits.of(plan, candidates + pins.len() as u64);
     if limits.page_only
         && !limits.by_groups

@@ -20,7 +20,7 @@ use crate::timestamp::Timestamp;
 /// What is asked of one index.
 #[derive(Clone)]
 enum Asked {
-    Search(SearchRequest),
+    Search(Box<SearchRequest>),
     Federated(FederatedRequest),
 }
 
@@ -47,7 +47,7 @@ fn answers_of((cores, partitions): (u16, u16), settings: &Value, documents: &[Va
         let mut answers = Vec::new();
         for asked in asked {
             answers.push(match asked {
-                Asked::Search(request) => searched(&bench, &view, request).await,
+                Asked::Search(request) => searched(&bench, &view, *request).await,
                 Asked::Federated(request) => federated(&bench, &view, &request).await,
             });
         }
@@ -124,7 +124,7 @@ fn federation(requests: &[&SearchRequest], facets: Option<&str>) -> Asked {
 }
 
 fn search(request: &SearchRequest) -> Asked {
-    Asked::Search(request.clone())
+    Asked::Search(Box::new(request.clone()))
 }
 
 fn embedder() -> Value {
@@ -292,7 +292,7 @@ fn exact_totals_count_groups_with_their_pins_once() {
         pins: pins(pinned),
         ..SearchRequest::default()
     };
-    let bare = |request: &SearchRequest| Asked::Search(SearchRequest { facets: None, ..request.clone() });
+    let bare = |request: &SearchRequest| Asked::Search(Box::new(SearchRequest { facets: None, ..request.clone() }));
     let behind = request(&[(0, 0)], json!([]), numbered(1, 20));
     let sorted = request(&[(3, 0)], json!(["i:desc"]), numbered(1, 2));
     let far = request(&[(3, 0)], json!(["i:desc"]), numbered(9, 20));
