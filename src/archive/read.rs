@@ -143,6 +143,8 @@ mod tests {
 
     /// A flipped bit in a document once came in as another document.
     #[test]
+    // A test of its own thread: it may block.
+    #[allow(clippy::disallowed_methods)]
     fn damage_is_told_wherever_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("damaged.tar.gz");
@@ -156,8 +158,6 @@ mod tests {
         let mut bytes = std::fs::read(&path).unwrap();
         let place = bytes.windows(text.len()).position(|window| window == text).unwrap();
         bytes[place] ^= 1;
-        // A test of its own thread: it may block.
-        #[allow(clippy::disallowed_methods)]
         std::fs::write(&path, bytes).unwrap();
         assert!(matches!(unpack(&path, &folder.path().join("damaged")), Err(UnpackError::Read { .. })));
     }
