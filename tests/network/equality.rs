@@ -167,8 +167,16 @@ fn federated(rng: &mut StdRng, texts: &[Vec<String>]) -> Value {
     let queries = [(); 2].map(|()| {
         let mut query = query(rng, texts);
         let members = query.as_object_mut().expect("a query is an object");
-        members.retain(|name, _| !["offset", "limit", "page", "hitsPerPage", "facets"].contains(&name.as_str()));
+        // What the list says itself, and what both would have to say.
+        let own = ["offset", "limit", "page", "hitsPerPage", "facets", "sort"];
+        // Of a list each instance decides for itself whether words are enough.
+        let by_vectors = ["hybrid", "vector", "retrieveVectors"];
+        members.retain(|name, _| !own.contains(&name.as_str()) && !by_vectors.contains(&name.as_str()));
         members.insert("indexUid".into(), INDEX.into());
+        // Without words there are other rules, which cannot be merged with theirs.
+        if members["q"].is_null() {
+            members.insert("q".into(), "rope".into());
+        }
         query
     });
     json!({"federation": federation, "queries": queries})
