@@ -336,9 +336,7 @@ impl Engine {
         let plan = draft.finish(&catalog.fields).await;
         next.fields = plan.fields.clone();
         next.numbers = plan.numbers.clone();
-        let deleted = |outcome: &Result<OpOutcome, UserError>| outcome.as_ref().is_ok_and(|done| done.documents > 0);
-        let unchanged = batch.only_deletes() && !outcomes.iter().any(deleted);
-        let updated_at = batch.updated_at.or(unchanged.then_some(catalog.updated_at));
+        let updated_at = batch.updated_at.or(batch.changes_nothing(&outcomes).then_some(catalog.updated_at));
         let next = Next { epoch, catalog: next, tokenizer, cleared, updated_at };
         let wanted = self.partitions_wanted(&view, documents);
         // Documents that are on the move are not compared with what they were under other settings.

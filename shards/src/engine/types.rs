@@ -110,10 +110,13 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Whether it only deletes chosen documents.
-    pub(super) fn only_deletes(&self) -> bool {
+    /// Whether it only deletes chosen documents, and by what became of its operations none of them was there.
+    pub(super) fn changes_nothing(&self, outcomes: &[Result<OpOutcome, UserError>]) -> bool {
         let deletes = |op: &BatchOp| matches!(op, BatchOp::DeleteIds(_) | BatchOp::DeleteByFilter(_));
-        self.settings.is_none() && self.primary_key.is_none() && !self.ops.is_empty() && self.ops.iter().all(deletes)
+        let only_deletes = self.settings.is_none() && self.primary_key.is_none() && self.ops.iter().all(deletes);
+        let is_in_vain =
+            |outcome: &Result<OpOutcome, UserError>| outcome.as_ref().map_or(0, |done| done.documents) == 0;
+        only_deletes && !self.ops.is_empty() && outcomes.iter().all(is_in_vain)
     }
 }
 

@@ -38,7 +38,7 @@ mod untrusted;
 pub use aside::aside;
 pub use cores::{Backend, CoresConfig, CoresHandle, DiskFactory, StartError, run_cores};
 pub use once::{OnceReceiver, OnceSender, once};
-pub use pace::{RuntimePace, pause_at};
+pub use pace::{RuntimePace, pause, pause_at};
 pub use panics::{Panicked, catch_panic, panic_text};
 pub use sim::{SimCluster, SimConfig, SimDiskFactory, SimEnd};
 pub use sockets::{Listener, Stream};

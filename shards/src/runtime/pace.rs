@@ -7,10 +7,17 @@ use storage_engine::vector::Pace;
 
 use super::Runtime;
 
-/// Lets others run when they wait, once in `every` items; `at` counts them.
-pub async fn pause_at(at: usize, every: usize, pace: &dyn Pace) {
-    if at.is_multiple_of(every) && pace.due() {
+/// Lets others run when they wait for the core.
+pub async fn pause(pace: &dyn Pace) {
+    if pace.due() {
         pace.pause().await;
+    }
+}
+
+/// The same once in `every` items; `at` counts them.
+pub async fn pause_at(at: usize, every: usize, pace: &dyn Pace) {
+    if at.is_multiple_of(every) {
+        pause(pace).await;
     }
 }
 

@@ -3,9 +3,10 @@
 use std::vec::IntoIter;
 
 use super::messages::RankedReply;
-use super::part::{Pacer, free_in_steps, pause};
+use super::part::{Pacer, free_in_steps};
 use crate::ids::{DocId, LocalDocId, PartitionNo};
 use crate::rank::{DroppedBucket, RankPlan, RankedDoc};
+use crate::runtime::pause;
 
 /// Documents that are taken between two looks at whether others wait.
 const DOCS_PER_LOOK: usize = 1024;

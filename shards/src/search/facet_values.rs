@@ -10,12 +10,13 @@ use super::gather::{Gather, SearchedIndex};
 use super::hybrid::{check, query_vector};
 use super::messages::{PartQuestion, PartReply};
 use super::narrow::questions;
-use super::part::{Pacer, pause};
+use super::part::Pacer;
 use super::plan;
 use super::request::{PageRequest, SearchRequest};
 use crate::facets::facet_search::{FacetHits, check_facet_name, check_facet_search_enabled, join_spellings};
 use crate::facets::folding::Folding;
 use crate::ids::PartitionNo;
+use crate::runtime::pause;
 
 /// Hits for which a search is run when it is not exhaustive.
 const SEARCHED_HITS: u64 = 20;

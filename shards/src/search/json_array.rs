@@ -2,7 +2,7 @@
 
 use storage_engine::vector::Pace;
 
-use super::part::pause;
+use crate::runtime::pause;
 use crate::runtime::steps::doing;
 
 /// Bytes of an array that are copied between two looks at whether others wait.

@@ -8,7 +8,7 @@ use ahash::{AHashMap, AHashSet};
 use super::answer::FacetAnswer;
 use super::below::Below;
 use super::messages::{RankQuestion, RankedReply, WrittenHits};
-use super::part::{Pacer, free_in_steps, pause};
+use super::part::{Pacer, free_in_steps};
 use super::pins::PinnedDoc;
 use super::rivals::Rivals;
 use super::walk::Walk;
@@ -18,6 +18,7 @@ use crate::ids::DocId;
 use crate::rank::score::Scorer;
 use crate::rank::score_facts::ScoreFacts;
 use crate::rank::{RankPlan, RankedDoc, Rule, SortBy, SortValue};
+use crate::runtime::pause;
 use crate::sorted_lists::take_window;
 
 /// What keeps documents out of the merged order.

@@ -10,10 +10,11 @@ use super::answer::SearchError;
 use super::ask::{Ask, unexpected};
 use super::merge::Ranked;
 use super::messages::{MergeLosses, NarrowLists, NarrowQuestion, PartQuestion, PartReply};
-use super::part::{Pacer, pause};
+use super::part::Pacer;
 use crate::facets::distinct::GroupValue;
 use crate::facets::distribution::{FacetCounts, FacetPlan};
 use crate::ids::{DocId, PartitionNo};
+use crate::runtime::pause;
 
 /// Documents that are told apart by partition between two looks at whether others wait.
 const DOCS_PER_LOOK: usize = 256;

@@ -28,6 +28,7 @@ use crate::ids::{FieldId, LocalDocId, PartitionNo};
 use crate::query::{Cutter, TermSource};
 use crate::rank::classes::{ANY_CLASS, NodeDocs};
 use crate::rank::{RankPlan, RankedPart, Ranker, SortBy};
+use crate::runtime::pause;
 use crate::runtime::steps::doing;
 use crate::vectors::PartitionVectors;
 
@@ -144,13 +145,6 @@ async fn answer(
             }
             Ok(PartReply::Hits(written))
         }
-    }
-}
-
-/// Lets others run when they wait for the core.
-pub(super) async fn pause(pacer: &dyn Pace) {
-    if pacer.due() {
-        pacer.pause().await;
     }
 }
 

@@ -9,10 +9,11 @@ use ahash::AHashSet;
 
 use super::below::Below;
 use super::merge::{DOCS_PER_LOOK, Grouped, MergeLimits};
-use super::part::{Pacer, pause};
+use super::part::Pacer;
 use crate::facets::distinct::GroupValue;
 use crate::rank::runs::Runs;
 use crate::rank::{RankPlan, RankedDoc};
+use crate::runtime::pause;
 
 /// Documents as they are met.
 pub(super) struct Walk<'p> {

@@ -1,6 +1,7 @@
 //! Long bodies are put together in steps: hundreds of megabytes that are copied at once, as a buffer does that grows, hold the core
 //! for tenths of a second.
 
+use shards::runtime::pause;
 use storage_engine::vector::Pace;
 
 /// Bytes that are copied between two looks at whether others wait, and of which a piece may be copied twice.
@@ -72,12 +73,6 @@ async fn append(out: &mut Vec<u8>, bytes: &[u8], pace: &dyn Pace) {
     for step in bytes.chunks(BYTES_PER_LOOK) {
         out.extend_from_slice(step);
         pause(pace).await;
-    }
-}
-
-async fn pause(pace: &dyn Pace) {
-    if pace.due() {
-        pace.pause().await;
     }
 }
 

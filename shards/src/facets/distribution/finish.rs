@@ -240,12 +240,13 @@ async fn found_by_count<T>(
 }
 
 impl Distribution {
-    /// The member `facetDistribution`.
+    /// The member `facetDistribution`, written in one go: what is written in steps must be equal.
+    #[cfg(test)]
     pub fn distribution_json(&self) -> Vec<u8> {
         json(&Map(|| self.facets.iter().map(|facet| (&facet.name, Map(|| facet.values.iter().map(|(k, v)| (k, *v)))))))
     }
 
-    /// The same in steps, for many values.
+    /// The member `facetDistribution`, in steps: of many values it would hold the core.
     pub async fn distribution_json_in_steps(&self, pace: &dyn Pace) -> Vec<u8> {
         let mut room = 2;
         for facet in &self.facets {

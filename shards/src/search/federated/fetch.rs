@@ -9,10 +9,10 @@ use super::ranked::{RankedQuery, scorers};
 use super::search::Federation;
 use super::{FederatedError, FederatedRole};
 use crate::format::{FederationMark, FormatPlan, HitExtras, MergingMark};
+use crate::runtime::pause;
 use crate::search::answer::SearchError;
 use crate::search::ask::unexpected;
 use crate::search::gather::Gather;
-use crate::search::part::pause;
 
 impl Federation<'_> {
     /// The bytes of the hits of the page, each as its query shows it.

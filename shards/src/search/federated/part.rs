@@ -2,9 +2,10 @@
 
 use super::values::values_at;
 use crate::ids::LocalDocId;
+use crate::runtime::pause;
 use crate::search::answer::SearchError;
 use crate::search::messages::PartReply;
-use crate::search::part::{Pacer, SearchPartition, pause};
+use crate::search::part::{Pacer, SearchPartition};
 
 /// The values of documents at paths, in the order given.
 pub(in crate::search) async fn values(

@@ -14,7 +14,7 @@ use super::{FederatedAnswer, FederatedError, FederatedQuery, FederatedRequest, F
 use crate::facets::distribution::FacetPlan;
 use crate::ids::DocId;
 use crate::rank::plan::Costs;
-use crate::runtime::pause_at;
+use crate::runtime::{pause, pause_at};
 use crate::search::answer::SearchError;
 use crate::search::ask::{Ask, by_owner};
 use crate::search::gather::{Gather, Resolved, SearchedIndex};
@@ -22,7 +22,7 @@ use crate::search::hybrid::{FoundHit, Whole, find};
 use crate::search::json_array::json_array_in_steps;
 use crate::search::messages::{PartQuestion, PartReply};
 use crate::search::narrow::{Lists, Losses, narrow};
-use crate::search::part::{Pacer, free_in_steps, pause};
+use crate::search::part::{Pacer, free_in_steps};
 use crate::search::pins::{PinnedDoc, first_places, placed};
 use crate::search::request::{PageRequest, SearchRequest};
 

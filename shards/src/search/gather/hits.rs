@@ -10,11 +10,11 @@ use crate::format::{FormatPlan, HitExtras};
 use crate::ids::DocId;
 use crate::rank::score::Scorer;
 use crate::rank::{RankPlan, RankedDoc, SortBy, SortValue};
+use crate::runtime::pause;
 use crate::search::answer::SearchError;
 use crate::search::ask::by_owner;
 use crate::search::merge::Ranked;
 use crate::search::messages::{PartQuestion, PartReply};
-use crate::search::part::pause;
 use crate::search::pins::{PinnedDoc, placed};
 
 /// What stands at one place of a result.

@@ -3,9 +3,10 @@
 use std::cmp::Ordering;
 
 use crate::rank::score::Scorer;
+use crate::runtime::pause;
 use crate::search::federated::{ScoreValue, score_values};
 use crate::search::merge::Ranked;
-use crate::search::part::{Pacer, pause};
+use crate::search::part::Pacer;
 
 /// For each of the first `count` documents of a list what it is compared by, its numbers times the weight.
 pub async fn values(ranked: &Ranked, count: usize, weight: f64, pacer: &dyn Pacer) -> Vec<Vec<ScoreValue>> {

@@ -13,9 +13,9 @@ use crate::rank::groups::{Group, Groups, RUN_DOCS};
 use crate::rank::runs::Runs;
 use crate::rank::sort_source::SortSource;
 use crate::rank::{NO_VECTOR, RankPlan, RankedDoc, RankedPart, Rule, SortBy, SortValue, VectorQuery};
-use crate::runtime::pause_at;
+use crate::runtime::{pause, pause_at};
 use crate::search::answer::SearchError;
-use crate::search::part::{Pacer, SearchPartition, pause};
+use crate::search::part::{Pacer, SearchPartition};
 use crate::vectors::stored::Graph;
 
 /// Of how many documents values are read at most when time has run out: enough to fill a page.
